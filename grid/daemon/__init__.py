@@ -1,0 +1,1 @@
+"""The control plane's process: schedule, cycle, reload, shutdown."""

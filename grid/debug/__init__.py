@@ -1,0 +1,1 @@
+"""See: the daemon's HTTP side: health, metrics, overlays, explanations."""

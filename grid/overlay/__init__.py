@@ -1,0 +1,1 @@
+"""Render: wire models, canonical form and revision, building and verifying envelopes, diff. Pure."""

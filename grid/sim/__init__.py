@@ -1,0 +1,1 @@
+"""Drive: simulated sites and EPPs, the demo, load generators, benchmarks."""

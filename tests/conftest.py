@@ -1,0 +1,30 @@
+"""What every test runs under: a guard against blocking the loop, and the data beside the repository."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _no_blocking_calls(request: pytest.FixtureRequest) -> Iterator[BlockBuster | None]:
+    """A blocking call of ours on a running event loop fails the test."""
+    if request.node.get_closest_marker("may_block"):
+        yield None
+        return
+    with blockbuster_ctx("grid") as guard:
+        yield guard
+
+
+@pytest.fixture(scope="session")
+def shared_fixtures() -> Path:
+    """Real EPP pages and contract documents that lie beside the repository, not in it."""
+    named = os.environ.get("GRID_FIXTURES")
+    path = Path(named) if named else ROOT.parent / "shared" / "fixtures"
+    if not path.is_dir():
+        pytest.skip(f"NO REAL FIXTURES: {path} is not there (GRID_FIXTURES names another place)")
+    return path
