@@ -1,0 +1,48 @@
+# Two commands: `make demo` shows Grid at work on this machine, `make test` checks everything.
+# Both set up their own virtual environment; .ci/setup says in one sentence what is missing where it cannot.
+
+SHELL := /bin/bash
+PY := .venv/bin/python
+TESTS ?= tests
+DEMO ?=
+
+.PHONY: demo test lint types imports unit coverage schemas lock clean help
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo:  ## everything on one machine: bus, sites, daemon, gateways, load, a live table
+	@.ci/setup demo
+	@$(PY) -m grid demo $(DEMO)
+
+test:  ## lint, types, import contracts, tests on real servers, coverage
+	@.ci/setup test
+	@$(MAKE) --no-print-directory lint types imports unit coverage
+
+lint:
+	$(PY) -m ruff check grid tests
+	$(PY) -m ruff format --check grid tests
+
+types:
+	$(PY) -m mypy
+
+imports:
+	$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+unit:
+	@rm -f .coverage .coverage.*
+	$(PY) -m pytest -n 2 --dist worksteal --cov=grid --cov-branch --cov-report= $(TESTS)
+
+coverage:  # the pure rooms are covered to the last branch
+	$(PY) -m coverage report --fail-under=100 \
+	  --include='grid/policy/*,grid/overlay/*,grid/gateway/pickers.py,grid/gateway/snapshot.py'
+
+schemas:  ## write schemas/ and the generated pages of docs/ anew
+	$(PY) -m grid schema write
+
+lock:  ## resolve requirements.lock anew (needs uv)
+	uv pip compile --universal --python-version 3.11 --extra embedded --extra signing --group dev \
+	  --no-emit-index-url --no-header -q --upgrade -o requirements.lock pyproject.toml
+
+clean:  ## remove what the commands made
+	rm -rf .venv .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
