@@ -1,5 +1,6 @@
 """What every test runs under: a guard against blocking the loop, and the data beside the repository."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,10 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Otherwise the first asynchronous test lets asyncio make a default loop that nobody closes, and its ResourceWarning
+# fails whichever test the garbage collector happens to run in.
+asyncio.set_event_loop(None)
 
 
 @pytest.fixture(autouse=True)
