@@ -339,6 +339,12 @@ class Reason(StrEnum):
     CONFIG_OUT_OF_RANGE = ("config_out_of_range", "config", "the value is outside its range")
     CONFIG_BAD_REFERENCE = ("config_bad_reference", "config", "a name that is declared nowhere")
     CONFIG_CONFLICT = ("config_conflict", "config", "two settings contradict each other")
+    CONFIG_NEEDS_RESTART = (
+        "config_needs_restart",
+        "config",
+        "a setting that cannot change while the daemon runs",
+        "restart the daemon, or put the old value back",
+    )
     # --- the bus ------------------------------------------------------------------------------------------------------
     BUS_UNREACHABLE = ("bus_unreachable", "bus", "no connection to Redis", "check bus.url and that the server runs")
     BUS_TIMEOUT = ("bus_timeout", "bus", "Redis does not answer in time", "the server may be frozen or swapping")
@@ -369,5 +375,30 @@ class Reason(StrEnum):
     USAGE = ("usage", "general", "the command was called wrongly", "grid COMMAND --help shows how")
     NOT_FOUND = ("not_found", "general", "no such thing")
     UNAUTHORIZED = ("unauthorized", "general", "the debug side wants a bearer token", "pass --token-file")
+    BAD_REQUEST = (
+        "bad_request",
+        "general",
+        "the request is not built as the endpoint wants it",
+        "the detail says where",
+    )
+    METHOD_NOT_ALLOWED = (
+        "method_not_allowed",
+        "general",
+        "the endpoint does not take this method",
+        "GET reads; POST and DELETE change",
+    )
+    FOREIGN_REQUEST = ("foreign_request", "general", "the request comes by another name or from a foreign page")
+    TOO_MANY_LISTENERS = (
+        "too_many_listeners",
+        "general",
+        "too many clients follow the events of this daemon",
+        "close some of them",
+    )
+    LISTEN_FAILED = (
+        "listen_failed",
+        "general",
+        "the HTTP side cannot listen there",
+        "set daemon.listen to a free address of this machine",
+    )
     DAEMON_UNREACHABLE = ("daemon_unreachable", "general", "no daemon answers", "check --url and that grid run is up")
     INTERNAL = ("internal", "general", "a fault in Grid itself", "please report it with the log around this time")
