@@ -1,0 +1,100 @@
+"""What a command says: data on stdout in the form asked for, words on stderr.
+
+JSON is one document with stable keys (``docs/configuration.md`` lists them); tables are for people and may change.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+class Output(StrEnum):
+    """Forms of a listing."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="table for people; json or yaml with stable keys for programs.")
+]
+
+
+def say(text: str) -> None:
+    """One line of words, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def console() -> "Console":
+    """A console on stdout that honours NO_COLOR and never wraps identities when piped."""
+    from rich.console import Console
+
+    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+
+
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table":
+    """A plain table; numbers to the right where a column's name ends in a unit or is a count is not guessed at."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold", no_wrap=not sys.stdout.isatty())
+    for row in rows:
+        made.add_row(*(show(cell) for cell in row))
+    return made
+
+
+def emit(data: object, output: Output, as_table: "Callable[[], Iterable[Table | str]]") -> None:
+    """Write ``data`` in the form asked for; ``as_table`` builds what people see."""
+    if output is Output.JSON:
+        print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=str))
+    elif output is Output.YAML:
+        import yaml
+
+        print(yaml.safe_dump(json.loads(json.dumps(data, default=str)), sort_keys=False, allow_unicode=True), end="")
+    else:
+        out = console()
+        for part in as_table():
+            out.print(part)
+
+
+def show(cell: object) -> str:
+    """A cell of a table: unknown is a dash, numbers are short."""
+    if cell is None or cell == "":
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return f"{cell:.2f}".rstrip("0").rstrip(".")
+    if isinstance(cell, list | tuple):
+        return ", ".join(show(item) for item in cell)
+    return str(cell)
+
+
+def ago(seconds: float | None) -> str:
+    """``3.2s ago``; a dash where unknown."""
+    if seconds is None:
+        return "-"
+    for limit, unit in ((60, 1), (3600, 60), (86400, 3600)):
+        if seconds < limit:
+            value, name = seconds / unit, {1: "s", 60: "m", 3600: "h"}[unit]
+            return f"{value:.1f}{name} ago" if value < 10 else f"{value:.0f}{name} ago"
+    return f"{seconds / 86400:.0f}d ago"
+
+
+def since(stamp: str | None) -> str:
+    """How long ago a UTC ISO-8601 time was."""
+    if not stamp:
+        return "-"
+    return ago(max(0.0, (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()))
