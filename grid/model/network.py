@@ -4,7 +4,7 @@ All durations are seconds, all sizes bytes, all ratios fractions of 1.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from grid.model.names import Contract, Kind, Order, Picker, Placement, Tier
@@ -27,7 +27,7 @@ class Site:
     name: str
     region: str | None = None
     zone: str | None = None
-    labels: Mapping[str, str] = _EMPTY
+    labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Access:
     """Who may use a provider: gateways at one of ``sites`` (empty: any) whose site carries all ``labels``."""
 
     sites: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = _EMPTY
+    labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
     def admits(self, site: Site) -> bool:
         """Whether a gateway at ``site`` may use the provider."""
