@@ -51,7 +51,7 @@ def router(view: DaemonView) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> Response:
-        return Response(view.metrics(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, **_NO_STORE})
+        return Response(await view.metrics(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, **_NO_STORE})
 
     @routes.get("/version")
     async def version() -> Response:

@@ -173,7 +173,7 @@ class DaemonView(Protocol):
         """What readiness is made of."""
         ...
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
         """The exposition text of the daemon's own metrics."""
         ...
 
