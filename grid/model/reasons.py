@@ -345,6 +345,7 @@ class Reason(StrEnum):
         "a setting that cannot change while the daemon runs",
         "restart the daemon, or put the old value back",
     )
+    EXTRA_MISSING = ("extra_missing", "config", "the setting needs an optional extra that is not installed")
     # --- the bus ------------------------------------------------------------------------------------------------------
     BUS_UNREACHABLE = ("bus_unreachable", "bus", "no connection to Redis", "check bus.url and that the server runs")
     BUS_TIMEOUT = ("bus_timeout", "bus", "Redis does not answer in time", "the server may be frozen or swapping")
@@ -356,6 +357,12 @@ class Reason(StrEnum):
         "bus",
         "no Redis server program was found for the embedded bus",
         "install redis-server, or the extra llm-grid[embedded], or set bus.url",
+    )
+    UNSUPPORTED_PROTOCOL = (
+        "unsupported_protocol",
+        "bus",
+        "the sender speaks another version of the bus protocol",
+        "update the older side",
     )
     STALE_EPOCH = ("stale_epoch", "bus", "another leader has taken over; the write was refused")
     LEASE_HELD = ("lease_held", "bus", "another daemon leads")

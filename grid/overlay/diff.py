@@ -1,0 +1,1 @@
+"""What changed between two documents, in the sentences an operator reads."""
