@@ -13,6 +13,9 @@ class Scrape:
     ``received_at``: monotonic s of the moment the answer had arrived, minus the age that a Prometheus reported.
     ``cost_s``: s of the source's own time that the exchange took (the scrape budget is counted from it).
     ``page_bytes``: size of what was read, after decompression.
+    ``sampled_at`` and ``observed_every`` are for sources that observe the EPP in their own time (a Prometheus): the s
+    of the observation on the *source's* clock, compared for equality only, and the s between its observations. Reading
+    one observation twice is no new one. None and 0 where every scrape observes anew.
     """
 
     reading: Reading
@@ -20,6 +23,8 @@ class Scrape:
     received_at: float = 0.0
     cost_s: float = 0.0
     page_bytes: int = 0
+    sampled_at: float | None = None
+    observed_every: float = 0.0
 
 
 class Scraper(Protocol):
