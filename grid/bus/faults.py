@@ -1,0 +1,65 @@
+"""Errors of the Redis client, mapped at the boundary to BusError with a reason, the address and the next step."""
+
+import asyncio
+import ssl
+
+from redis import exceptions as redis_errors
+
+from grid.model import BusError, Reason
+
+MOVED_AWAY = (
+    redis_errors.ConnectionError,
+    redis_errors.TimeoutError,
+    redis_errors.ReadOnlyError,
+    redis_errors.MovedError,
+    redis_errors.AskError,
+    redis_errors.ClusterDownError,
+    redis_errors.MasterDownError,
+    TimeoutError,
+    OSError,
+)
+"""After one of these the address is looked up afresh: the server may be gone, a replica by now, or hold other slots."""
+
+CLIENT_ERRORS = (redis_errors.RedisError, OSError, asyncio.TimeoutError)
+"""All that a call to Redis may raise, ``TimeoutError`` of a whole call included."""
+
+
+def bus_error(error: BaseException, address: str, doing: str) -> BusError:
+    """The BusError that says what ``error`` means; ``doing`` is what was attempted, ``address`` holds no secret."""
+    reason, detail = _judge(error)
+    return BusError(f"{doing} at {address} failed: {detail}", reason=reason, hint=_hint(error))
+
+
+def _judge(error: BaseException) -> tuple[Reason, str]:
+    if isinstance(error, redis_errors.AuthenticationError):
+        return Reason.BUS_AUTH, str(error)
+    tls = _tls_fault(error)
+    if tls is not None:
+        return Reason.BUS_TLS, f"{tls.__class__.__name__}: {tls}"
+    if isinstance(error, redis_errors.TimeoutError | TimeoutError):
+        return Reason.BUS_TIMEOUT, str(error) or "no answer in time"
+    if isinstance(error, redis_errors.ConnectionError | OSError):
+        return Reason.BUS_UNREACHABLE, str(error) or error.__class__.__name__
+    return Reason.BUS_REFUSED, f"{error.__class__.__name__}: {error}"
+
+
+def _hint(error: BaseException) -> str | None:
+    if isinstance(error, redis_errors.NoPermissionError):
+        return "the ACL of this user lacks a command, key or channel; docs/bus-protocol.md lists what is needed"
+    if isinstance(error, redis_errors.ReadOnlyError):
+        return "this server is a replica by now; the master is looked up again at the next try"
+    if isinstance(error, redis_errors.MovedError | redis_errors.AskError | redis_errors.ClusterDownError):
+        return "the slot moved or is not served; its owner is looked up again at the next try"
+    if isinstance(error, redis_errors.OutOfMemoryError):
+        return "the server is at its maxmemory; nothing was written"
+    return None
+
+
+def _tls_fault(error: BaseException | None) -> ssl.SSLError | None:
+    for _ in range(8):
+        if error is None:
+            return None
+        if isinstance(error, ssl.SSLError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
