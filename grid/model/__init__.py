@@ -23,6 +23,7 @@ from grid.model.errors import DaemonError as DaemonError
 from grid.model.errors import GridError as GridError
 from grid.model.errors import LeaseError as LeaseError
 from grid.model.errors import OverlayError as OverlayError
+from grid.model.errors import RecordingError as RecordingError
 from grid.model.errors import RoutingError as RoutingError
 from grid.model.errors import ScrapeError as ScrapeError
 from grid.model.names import AdmissionState as AdmissionState

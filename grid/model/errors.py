@@ -61,6 +61,13 @@ class ScrapeError(GridError):
     status = 502
 
 
+class RecordingError(GridError):
+    """A recording of scrapes cannot be written, or is not one."""
+
+    exit_code = 2
+    status = 422
+
+
 class OverlayError(GridError):
     """A document was refused or cannot be rendered."""
 

@@ -407,5 +407,17 @@ class Reason(StrEnum):
         "the HTTP side cannot listen there",
         "set daemon.listen to a free address of this machine",
     )
+    RECORDING_DAMAGED = (
+        "recording_damaged",
+        "general",
+        "the recording cannot be read from here on",
+        "a cut last line is fine, so this file was changed or mixed with another; record again",
+    )
+    RECORDING_FAILED = (
+        "recording_failed",
+        "general",
+        "the recording cannot be written",
+        "check the path, its permissions and the space left; the daemon goes on without recording",
+    )
     DAEMON_UNREACHABLE = ("daemon_unreachable", "general", "no daemon answers", "check --url and that grid run is up")
     INTERNAL = ("internal", "general", "a fault in Grid itself", "please report it with the log around this time")
