@@ -1,8 +1,8 @@
 """The daemon's own metrics: one table, from which both the metrics and their page in ``docs`` are made.
 
 Run as a module it prints that page. Labels are bounded by the configuration (providers, sites, gateways) and by the
-closed vocabularies of ``grid.model``. What belongs to a provider or a gateway is collected from the state of the moment, so
-that it vanishes with the provider; the rest are ordinary counters and histograms.
+closed vocabularies of ``grid.model``. What belongs to a provider or a gateway is collected from the state of the
+moment, so that it vanishes with the provider; the rest are ordinary counters and histograms.
 """
 
 import sys
@@ -74,6 +74,13 @@ COLLECTED = (
     Family(
         "grid_scrape_interval_seconds", "gauge", ("provider",), "Interval in force, as stretched by the scrape budget."
     ),
+    Family("grid_publications_total", "counter", ("gateway",), "Documents published that carried a new revision."),
+    Family(
+        "grid_publish_failures_total",
+        "counter",
+        ("gateway", "reason"),
+        "Publications that failed, by reason code.",
+    ),
     Family("grid_overlay_version", "gauge", ("gateway",), "Version of the document published last."),
     Family("grid_overlay_epoch", "gauge", ("gateway",), "Epoch of the document published last."),
     Family("grid_overlay_candidates", "gauge", ("gateway",), "Candidates in the gateway's newest plan."),
@@ -90,11 +97,7 @@ KEPT = (
     Family("grid_scrape_duration_seconds", "histogram", (), "Time from a scrape's start to its end."),
     Family("grid_cycle_duration_seconds", "histogram", (), "CPU-bound part of a cycle: decide and render."),
     Family("grid_cycles_total", "counter", ("outcome",), "Cycles by outcome: changed, unchanged, failed."),
-    Family("grid_publications_total", "counter", ("gateway",), "Documents published that carried a new revision."),
     Family("grid_publish_duration_seconds", "histogram", (), "Time the bus took for one publication."),
-    Family(
-        "grid_publish_failures_total", "counter", ("gateway", "reason"), "Publications that failed, by reason code."
-    ),
     Family(
         "grid_propagation_seconds",
         "histogram",
@@ -159,6 +162,8 @@ class GatewayRow:
     candidates: int | None = None
     instances: int = 0
     behind: int | None = None
+    publications: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 class _State(Collector):
@@ -197,6 +202,9 @@ class _State(Collector):
             put("grid_overlay_candidates", name, gateway.candidates)
             put("grid_gateway_instances", name, gateway.instances)
             put("grid_gateway_behind_versions", name, gateway.behind)
+            put("grid_publications_total", name, gateway.publications)
+            for reason, count in sorted(gateway.failures.items()):
+                put("grid_publish_failures_total", (gateway.gateway, reason), count)
         return made.values()
 
 
@@ -219,8 +227,6 @@ class Metrics:
         self.publish_duration = self._histogram("grid_publish_duration_seconds")
         self.propagation = self._histogram("grid_propagation_seconds")
         self.cycles = self._counter("grid_cycles_total")
-        self.publications = self._counter("grid_publications_total")
-        self.publish_failures = self._counter("grid_publish_failures_total")
         self.frames = self._counter("grid_signal_frames_total")
         self.kicks = self._counter("grid_job_kicks_total")
         self.faults = self._counter("grid_task_faults_total")
@@ -232,11 +238,6 @@ class Metrics:
         self.reload_ok = self._gauge("grid_config_last_reload_successful")
         self.reload_at = self._gauge("grid_config_last_reload_success_timestamp_seconds")
         self._gauge("grid_build_info").labels(__version__, SCHEMA_VERSION, str(PROTOCOL_VERSION)).set(1)
-
-    def forget_gateway(self, gateway: str) -> None:
-        """Drop the series of a gateway that is no longer configured."""
-        for counter in (self.publications, self.publish_failures):
-            counter.remove_by_labels({"gateway": gateway})
 
     def show(self, providers: Sequence[ProviderRow], gateways: Sequence[GatewayRow]) -> None:
         """Replace the state of the moment."""
@@ -266,8 +267,8 @@ Made from `grid/daemon/metrics.py` by `python -m grid.daemon.metrics > docs/metr
 
 `GET /metrics` on the daemon's HTTP side (port 7070) answers in the Prometheus text format. Labels are bounded:
 `provider`, `site` and `gateway` are names of the configuration, `outcome` and `reason` come from closed lists
-([reasons.md](reasons.md) explains each code). Series of a provider or gateway vanish with it on a reload. A value that is
-unknown has no series: absent is unknown, never 0.
+([reasons.md](reasons.md) explains each code). Series of a provider or gateway vanish with it on a reload. A value that
+is unknown has no series: absent is unknown, never 0.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |

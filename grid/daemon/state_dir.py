@@ -5,13 +5,13 @@ an atomic rename, in a thread; one that cannot be read counts as absent and is s
 """
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
 import structlog
+
+from grid.bus.files import write_atomic
 
 _log = structlog.get_logger("grid.daemon")
 
@@ -68,7 +68,7 @@ class StateDir:
     async def _save(self, name: str, data: bytes) -> None:
         async with self._lock:
             try:
-                await asyncio.to_thread(self._write, name, data)
+                await asyncio.to_thread(write_atomic, self._path / name, data)
             except OSError as error:
                 _log.warning("the state directory cannot be written", file=str(self._path / name), error=str(error))
 
@@ -91,17 +91,3 @@ class StateDir:
             except OSError as error:
                 _log.warning("a file of the state directory is of no use", file=str(path), error=str(error))
         return found
-
-    def _write(self, name: str, data: bytes) -> None:
-        target = self._path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise

@@ -1,7 +1,7 @@
 """Named, guarded tasks: none is lost, none fails in silence, all are gone at the end.
 
-Two kinds. A *loop* runs one step after another for as long as the daemon lives; a step that fails is a fault of ours, so
-it is logged and counted, and the loop goes on after a pause that doubles (1 s to 30 s) until a step succeeds: one bug
+Two kinds. A *loop* runs one step after another for as long as the daemon lives; a step that fails is a fault of ours,
+so it is logged and counted, and the loop goes on after a pause that doubles (1 s to 30 s) until a step succeeds: a bug
 must not stop a control plane. An *errand* runs once and may be cancelled; what it raises is logged as a fault too.
 """
 

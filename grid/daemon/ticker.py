@@ -5,8 +5,8 @@ APScheduler reads the wall clock to see what is due. Two things keep a step of t
 - the trigger counts on the monotonic clock and only hands APScheduler the next due time *as the wall clock would show
   it now*. A step forward makes every job due once, at once, and never a backlog of the hour that did not happen;
 - a watchdog on the event loop's own timers looks whether each job has run in time. After a step backward APScheduler
-  would sleep until the wall clock is there again; the watchdog sees the job overdue and has it due now. A job is late by
-  at most its own period and two looks of the watchdog.
+  would sleep until the wall clock is there again; the watchdog sees the job overdue and has it due now. A job is late
+  by at most its own period and two looks of the watchdog.
 
 Jobs only ring bells and look at clocks: they return at once, so that none can hang, be skipped for "too many
 instances", or be cut short by the scheduler's shutdown (which cancels and does not wait).
