@@ -140,8 +140,8 @@ REMEMBER = Script(
     "remember",
     _LEADS
     + """
--- KEYS: leader, memory ; ARGV: token, epoch, policy, saved_at
-redis.call('HSET', KEYS[2], 'policy', ARGV[3], 'saved_at', ARGV[4], 'epoch', ARGV[2])
+-- KEYS: leader, memory ; ARGV: token, epoch, policy
+redis.call('HSET', KEYS[2], 'policy', ARGV[3], 'saved_at', redis.call('TIME')[1], 'epoch', ARGV[2])
 return {'saved', ARGV[2], lead[3]}
 """,
 )

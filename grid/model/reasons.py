@@ -364,6 +364,24 @@ class Reason(StrEnum):
         "the sender speaks another version of the bus protocol",
         "update the older side",
     )
+    HEARTBEAT_MISSED = (
+        "heartbeat_missed",
+        "bus",
+        "no signal frame for three intervals: the link is dead, or no daemon leads",
+        "check that grid run is up and that this side reaches the same Redis",
+    )
+    PUBLICATION_MISMATCH = (
+        "publication_mismatch",
+        "bus",
+        "the document says another place in the order or another revision than what announced it",
+        "look for another writer of these keys",
+    )
+    VERSION_CLASH = (
+        "version_clash",
+        "bus",
+        "the same epoch and version with another revision: the held document stays until a higher one comes",
+        "look for a second daemon writing past the lease, or a Redis that lost data",
+    )
     STALE_EPOCH = ("stale_epoch", "bus", "another leader has taken over; the write was refused")
     LEASE_HELD = ("lease_held", "bus", "another daemon leads")
     LEASE_LOST = ("lease_lost", "bus", "the leader lease was lost")
