@@ -11,9 +11,9 @@
 
 from grid.overlay.canonical import canonical_bytes as canonical_bytes
 from grid.overlay.canonical import revision_of as revision_of
+from grid.overlay.diff import describe as describe
 from grid.overlay.envelope import MAX_BYTES as MAX_BYTES
 from grid.overlay.envelope import MAX_CANDIDATES as MAX_CANDIDATES
-from grid.overlay.envelope import SCHEMA_VERSION as SCHEMA_VERSION
 from grid.overlay.envelope import CredentialReference as CredentialReference
 from grid.overlay.envelope import Envelope as Envelope
 from grid.overlay.envelope import Excluded as Excluded
@@ -21,7 +21,6 @@ from grid.overlay.envelope import Provenance as Provenance
 from grid.overlay.envelope import Publication as Publication
 from grid.overlay.envelope import Scope as Scope
 from grid.overlay.envelope import WireCandidate as WireCandidate
-from grid.overlay.frames import PROTOCOL as PROTOCOL
 from grid.overlay.frames import GatewaySignal as GatewaySignal
 from grid.overlay.frames import ProviderSignal as ProviderSignal
 from grid.overlay.frames import SignalFrame as SignalFrame

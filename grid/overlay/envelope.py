@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 
 from grid.model import AdmissionState, Kind, Picker
 
-SCHEMA_VERSION: Final = "1.0.0"
 MAX_BYTES: Final = 2 * 1024 * 1024
 MAX_CANDIDATES: Final = 1024
 MAX_WEIGHT: Final = 1000

@@ -1,4 +1,7 @@
-"""The signal frame: the fast-moving numbers of all providers, one per network, sent every second (bus protocol 1)."""
+"""The signal frame: the fast-moving numbers of all providers, one per network, sent every second.
+
+A frame of another bus protocol is refused; unknown members of this one are ignored.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +11,10 @@ import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from grid import PROTOCOL_VERSION
 from grid.model import OverlayError, Reason
 from grid.overlay.wire import first_fault
 
-PROTOCOL: Final = 1
-"""Of the bus. A frame of another protocol is refused; unknown members of this one are ignored."""
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
 
 _OPEN = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
@@ -78,7 +80,7 @@ class SignalFrame:
         """The bytes of the frame. A number that is not finite goes out as null: unknown."""
         return orjson.dumps(
             {
-                "protocol": PROTOCOL,
+                "protocol": PROTOCOL_VERSION,
                 "network": self.network,
                 "epoch": self.epoch,
                 "sequence": self.sequence,
@@ -155,7 +157,7 @@ class PositionShape(TypedDict):
 class FrameShape(TypedDict):
     """A signal frame of bus protocol 1."""
 
-    protocol: Annotated[int, Field(json_schema_extra={"const": PROTOCOL})]
+    protocol: Annotated[int, Field(json_schema_extra={"const": PROTOCOL_VERSION})]
     network: str
     epoch: Count
     sequence: Count
@@ -177,9 +179,9 @@ def _typed(data: bytes) -> FrameShape:
     try:
         value: Any = orjson.loads(data)
         protocol = value.get("protocol") if isinstance(value, dict) else None
-        if isinstance(protocol, int) and protocol != PROTOCOL:
+        if isinstance(protocol, int) and protocol != PROTOCOL_VERSION:
             raise OverlayError(
-                f"a signal frame of protocol {protocol}, this side speaks {PROTOCOL}",
+                f"a signal frame of protocol {protocol}, this side speaks {PROTOCOL_VERSION}",
                 reason=Reason.UNSUPPORTED_PROTOCOL,
             )
         return FRAME.validate_python(value)

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-import grid
+from grid import SCHEMA_VERSION, __version__
 from grid.model import Candidate, Contract, Exclusion, Gateway, GatewayPlan, Network, OverlayError, Picker, Reason
 from grid.overlay import signing
 from grid.overlay.canonical import canonical_bytes, digest_of
-from grid.overlay.envelope import MAX_BYTES, MAX_CANDIDATES, SCHEMA_VERSION, CredentialReference, Scope
+from grid.overlay.envelope import MAX_BYTES, MAX_CANDIDATES, CredentialReference, Scope
 
 PRODUCER = "grid"
 
@@ -92,7 +92,7 @@ def render(
         "scope": scope.to_json(),
         "provenance": {
             "producer": PRODUCER,
-            "producer_version": grid.__version__,
+            "producer_version": __version__,
             "source_name": network.name,
             "source_uid": network.uid or network.name,
             "source_generation": max(1, network.generation),

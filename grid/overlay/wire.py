@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic.types import FailFast
 from typing_extensions import TypedDict
 
-from grid.overlay.envelope import MAX_CANDIDATES, MAX_WEIGHT, SCHEMA_VERSION
+from grid import SCHEMA_VERSION
+from grid.overlay.envelope import MAX_CANDIDATES, MAX_WEIGHT
 
 _OPEN = ConfigDict(strict=True, extra="ignore")
 _CLOSED = ConfigDict(strict=True, extra="forbid")
@@ -19,7 +20,8 @@ _CLOSED = ConfigDict(strict=True, extra="forbid")
 _U32_MAX: Final = 2**32 - 1
 _U64_MAX: Final = 2**64 - 1
 
-_NAME_BOUNDS: dict[str, Any] = {"minLength": 1, "maxLength": 256, "pattern": r"\S"}
+# A length of JSON Schema counts characters, the contract bytes: whatever fits the one fits the other.
+_NAME_BOUNDS: dict[str, Any] = {"minLength": 1, "maxLength": 256}
 _DIGEST_BOUNDS: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
 
 U32 = Annotated[int, Field(ge=0, le=_U32_MAX)]
@@ -80,20 +82,20 @@ class SelectionPolicyShape(TypedDict):
     mode: NotRequired[PickerName]
 
 
-@with_config(_OPEN)
-class OverlayShape(TypedDict):
-    """What the legacy form is whole, and what an envelope carries."""
-
+class _OverlayMembers(TypedDict):
     local_site: Text
     candidates: Annotated[
-        list[CandidateShape],
-        FailFast(),
-        Field(json_schema_extra={"minItems": 1, "maxItems": MAX_CANDIDATES}),
+        list[CandidateShape], FailFast(), Field(json_schema_extra={"minItems": 1, "maxItems": MAX_CANDIDATES})
     ]
-    network: NotRequired[Text | None]
     selection_policy: NotRequired[SelectionPolicyShape | None]
     generated_at: NotRequired[str | None]
-    excluded: NotRequired[Annotated[Any, Field(description="Providers left out and why. Not hashed, for people only.")]]
+
+
+@with_config(_OPEN)
+class OverlayShape(_OverlayMembers):
+    """What the legacy form is whole, and what an envelope carries."""
+
+    network: NotRequired[str | None]
 
 
 @with_config(_OPEN)
@@ -135,15 +137,18 @@ class ProvenanceShape(TypedDict):
     rendered_at: Annotated[str, Field(json_schema_extra={**_NAME_BOUNDS, "format": "date-time"})]
 
 
-@with_config(_OPEN)
-class EnvelopeShape(TypedDict):
-    """A routing document in its envelope, schema version 1.0.0."""
-
+class _EnvelopeMembers(TypedDict):
     schema_version: Annotated[str, Field(json_schema_extra={"const": SCHEMA_VERSION})]
     revision: RevisionShape
     content_digest: DigestShape
     scope: ScopeShape
     provenance: ProvenanceShape
+
+
+@with_config(_OPEN)
+class EnvelopeShape(_EnvelopeMembers):
+    """A routing document in its envelope, as far as the contract's gateway reads it."""
+
     overlay: OverlayShape
 
 
@@ -176,8 +181,26 @@ class ExcludedShape(TypedDict):
     detail: NotRequired[str]
 
 
+@with_config(_OPEN)
+class PublishedOverlayShape(_OverlayMembers):
+    """What changes routing, and who was left out."""
+
+    network: Text
+    excluded: NotRequired[Annotated[list[ExcludedShape], Field(description="Not hashed, for people only.")]]
+
+
+@with_config(_OPEN)
+class PublishedShape(_EnvelopeMembers):
+    """A routing document as Grid publishes it, schema version 1.0.0."""
+
+    overlay: PublishedOverlayShape
+    publication: NotRequired[PublicationShape]
+    signature: NotRequired[SignatureShape]
+
+
 ENVELOPE: Final = TypeAdapter(EnvelopeShape)
 OVERLAY: Final = TypeAdapter(OverlayShape)
+PUBLISHED: Final = TypeAdapter(PublishedShape)
 PUBLICATION: Final = TypeAdapter(PublicationShape)
 SIGNATURE: Final = TypeAdapter(SignatureShape)
 EXCLUDED: Final = TypeAdapter(ExcludedShape)
