@@ -31,7 +31,7 @@ class TaskGuard:
         """Run ``step`` again and again until cancelled."""
         return self._hold(self._forever(name, step), name)
 
-    def errand(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def errand(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Run ``work`` once."""
         return self._hold(self._once(name, work), name)
 
@@ -61,9 +61,9 @@ class TaskGuard:
             else:
                 pause = _FIRST_PAUSE
 
-    async def _once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _once(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except Exception:  # noqa: BLE001 - any fault of the errand; nobody else awaits it
             self._fault(name)
 
