@@ -1,0 +1,15 @@
+"""Waiting for something that another thread or process brings about."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+async def until(condition: Callable[[], object], *, within: float = 10.0) -> None:
+    """Wait until ``condition()`` is true; fail after ``within`` s."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(f"this has not come true within {within:g} s")
