@@ -109,9 +109,10 @@ class SimulatedPool:
         rng: random.Random,
         on_started: Callable[[Ticket], None] = _ignore,
         on_finished: Callable[[Ticket], None] = _ignore,
+        now: float = 0.0,
     ) -> None:
         self.shape = shape
-        self.now = 0.0
+        self.now = now
         self.lost_polls = 0
         self._rng = rng
         self._on_started = on_started
