@@ -3,7 +3,10 @@
 All of one network share a hash tag, so a Redis Cluster keeps them in one slot.
 """
 
-PROTOCOL = 1
+INLINE_LIMIT = 32 * 1024
+"""Bytes up to which an announcement carries the document itself."""
+HEARTBEATS = 3
+"""Intervals without a frame after which a link counts as dead; a stored frame expires after as many."""
 
 
 class Keys:

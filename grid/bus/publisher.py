@@ -11,6 +11,7 @@ import orjson
 
 from grid.bus import scripts
 from grid.bus.connect import Connection
+from grid.bus.keys import HEARTBEATS, INLINE_LIMIT
 from grid.bus.lease import MAX_NUMBER, LeaderLease
 from grid.bus.order import NOWHERE, Position
 from grid.bus.reports import Report
@@ -19,10 +20,6 @@ from grid.model import BusError, LeaseError, Reason
 from grid.overlay import Document, SignalFrame
 from grid.overlay.signing import Sign
 
-INLINE_LIMIT = 32 * 1024
-"""Bytes up to which an announcement carries the document itself."""
-HEARTBEATS = 3
-"""Intervals without a frame after which a link counts as dead; a stored frame expires after as many."""
 ATTEMPTS = 4
 
 
