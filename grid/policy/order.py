@@ -1,0 +1,358 @@
+"""Each gateway's order of candidates, and the groups it is cut into.
+
+**Standing.** Fresh before stale before demoted. "Stale" includes providers that were never read; "demoted" ones have
+just shown no ready endpoint, or are denied by their probe. Standing comes before everything but admission, in both
+orders: a provider that cannot be seen, or has just been seen empty, falls behind *every* provider that is known to
+work, however near it is. So with one readable provider among four, that one is group 0 and the other three are
+offered behind it: a gateway with picker ``saturation`` fills the first group up to what it can hold and spills the
+rest to them, while static pickers (``roundRobin``, ``random``, ``weightedRandom``) stay inside the first group and
+know no spilling.
+
+**All stale.** Where none of the admitted providers of a capability is fresh, freshness tells nothing apart any more,
+and the last order stays in use: those that were fresh until the moment the last one was lost stand before those that
+were stale already.
+
+**Orders.** ``geographyFirst``: admission, standing, tier, load, identity. ``scoreFirst``: admission, standing, load,
+tier, identity. Identity is (site, cluster).
+
+**Load** orders only where the document is the plain first form, of which a gateway takes the first admitted
+candidate. There it is the provider's load level, a step of 0.1 that the load must leave by 0.05 before it changes
+(``grid.policy.load``): so equal and nearly equal loads keep their order, and a level is the provider's own, so
+removing another provider moves nobody. An unknown load comes last. In grouped documents the order inside a group is
+identity, and a moving number makes no new revision.
+
+**Groups.** ``geographyFirst`` splits by admission, standing, tier, audience; ``scoreFirst`` by admission, standing,
+audience. The audience is the set of sites whose gateways the provider's access rule admits. A group never mixes
+audiences: what is left of a shared provider depends on gateways that cannot use its neighbours, so shares inside such
+a group would mean different things to different gateways. The narrower audience comes first, so that a gateway uses
+up what is reserved for it before it takes from what all share.
+
+Groups are numbered per capability from 0, without gaps. Providers whose access rule does not admit the gateway are
+left out of its document; those that are closed stay in it, with admission ``none``, behind all
+others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, Final
+
+from grid.model import (
+    AdmissionState,
+    Candidate,
+    Capability,
+    Decision,
+    Exclusion,
+    Freshness,
+    Gateway,
+    GatewayPlan,
+    Kind,
+    Network,
+    Order,
+    Placement,
+    Provider,
+    Reason,
+    Site,
+    Step,
+    Tier,
+    stable_id,
+)
+from grid.policy.memory import ProviderMemory
+from grid.policy.weights import LOWEST, Weights
+
+_UNKNOWN_LEVEL: Final = 1 << 30
+
+_cached_stable_id = lru_cache(maxsize=65536)(stable_id)
+
+
+class Standing(IntEnum):
+    """How far a provider is trusted to work now."""
+
+    FRESH = 0
+    STALE = 1
+    DEMOTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousCandidate:
+    """One candidate of the newest published document of a gateway, in that document's order."""
+
+    kind: Kind
+    name: str
+    site: str
+    cluster: str
+    admission_state: AdmissionState
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A provider with this pass's decision, and its memory after it."""
+
+    provider: Provider
+    decision: Decision
+    memory: ProviderMemory
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    judged: Judged
+    standing: Standing
+    tier: Tier
+    audience: int
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What gateways at one site may see: members per capability, who is left out, which capabilities are all stale."""
+
+    members: tuple[tuple[Capability, tuple[_Member, ...]], ...]
+    excluded: tuple[Exclusion, ...]
+    all_stale: Mapping[Capability, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrangement:
+    candidates: tuple[Candidate, ...]
+    steps: tuple[tuple[str, tuple[Step, ...]], ...]
+
+
+def by_capability(judged: Iterable[Judged]) -> list[tuple[Capability, list[Judged]]]:
+    """Who serves what, sorted by capability."""
+    serving: dict[Capability, list[Judged]] = {}
+    for entry in judged:
+        for capability in entry.provider.capabilities:
+            serving.setdefault(capability, []).append(entry)
+    return [(capability, serving[capability]) for capability in sorted(serving)]
+
+
+def arrange(
+    network: Network,
+    judged: Sequence[Judged],
+    serving: Sequence[tuple[Capability, Sequence[Judged]]],
+    weights: Mapping[tuple[Placement, Capability], Weights],
+    *,
+    all_stale: Mapping[tuple[str, Capability], float],
+    previous: Mapping[str, Sequence[PreviousCandidate]],
+    now: float,
+) -> tuple[dict[str, GatewayPlan], dict[tuple[str, Capability], float]]:
+    """The plan of every gateway, and since when each (site, capability) has been all stale.
+
+    ``judged`` in the order of provider ids, ``serving`` from ``by_capability``. ``all_stale`` as the pass before left it;
+    ``previous`` gives the last order of plain documents where no load level is remembered.
+    """
+    audiences = _audiences(network, judged)
+    views: dict[str, _View] = {}
+    arrangements: dict[tuple[Any, ...], _Arrangement] = {}
+    plans = {}
+    for name in sorted(network.gateways):
+        gateway = network.gateways[name]
+        view = views.get(gateway.site)
+        if view is None:
+            reach = _reach(network, gateway.site, judged)
+            view = views[gateway.site] = _view(gateway.site, reach, serving, audiences, all_stale=all_stale, now=now)
+        last = _positions(gateway, view, previous.get(name, ()))
+        key = (gateway.site, gateway.order, gateway.grouped, gateway.placement, name if last else None)
+        arrangement = arrangements.get(key)
+        if arrangement is None:
+            arrangement = arrangements[key] = _arrange(gateway, view, weights, last)
+        plans[name] = GatewayPlan(
+            name, gateway.site, gateway.picker, arrangement.candidates, view.excluded, arrangement.steps
+        )
+    since = {(site, capability): at for site, view in views.items() for capability, at in view.all_stale.items()}
+    return plans, since
+
+
+# --- what a site may see ----------------------------------------------------------------------------------------------
+
+
+def _audiences(network: Network, judged: Iterable[Judged]) -> dict[str, int]:
+    """A number per provider: equal for those that the same sites may use, rising from the narrowest audience."""
+    everyone = tuple(sorted(network.sites))
+    sets = {}
+    for entry in judged:
+        access = entry.provider.access
+        sets[entry.provider.id] = (
+            everyone if access is None else tuple(name for name in everyone if access.admits(network.sites[name]))
+        )
+    ranks = {audience: rank for rank, audience in enumerate(sorted(set(sets.values()), key=lambda a: (len(a), a)))}
+    return {provider: ranks[audience] for provider, audience in sets.items()}
+
+
+def _reach(network: Network, site: str, judged: Iterable[Judged]) -> tuple[dict[str, Tier], tuple[Exclusion, ...]]:
+    """The tier of every provider that gateways at ``site`` may use, and who is left out."""
+    here = network.sites.get(site, Site(site))
+    by_site: dict[str, Tier] = {}
+    tiers: dict[str, Tier] = {}
+    excluded = []
+    for entry in judged:
+        provider = entry.provider
+        if provider.access is not None and not provider.access.admits(here):
+            said = f"its access rule does not admit {site}"
+            excluded.append(Exclusion(provider.id, provider.site, Reason.ACCESS_DENIED, said))
+            continue
+        tier = by_site.get(provider.site)
+        if tier is None:
+            tier = by_site[provider.site] = network.tier(site, provider.site)
+        tiers[provider.id] = tier
+    return tiers, tuple(excluded)
+
+
+def _view(
+    site: str,
+    reach: tuple[Mapping[str, Tier], tuple[Exclusion, ...]],
+    serving: Iterable[tuple[Capability, Sequence[Judged]]],
+    audiences: Mapping[str, int],
+    *,
+    all_stale: Mapping[tuple[str, Capability], float],
+    now: float,
+) -> _View:
+    tiers, excluded = reach
+    members = []
+    since = {}
+    for capability, entries in serving:
+        seen = [entry for entry in entries if entry.provider.id in tiers]
+        blind = _blind_since(seen, all_stale.get((site, capability)), now)
+        if blind is not None:
+            since[capability] = blind
+        placed = tuple(
+            _Member(entry, _standing(entry, blind), tiers[entry.provider.id], audiences[entry.provider.id])
+            for entry in seen
+        )
+        members.append((capability, placed))
+    return _View(tuple(members), excluded, since)
+
+
+def _blind_since(seen: Sequence[Judged], before: float | None, now: float) -> float | None:
+    """Since when no admitted provider has been fresh; None while one is, or where none is admitted."""
+    admitted = [entry for entry in seen if entry.decision.admission is not AdmissionState.NONE]
+    if not admitted or any(entry.memory.trusted for entry in admitted):
+        return None
+    return now if before is None else before
+
+
+def _standing(entry: Judged, blind: float | None) -> Standing:
+    if entry.memory.trusted:
+        return Standing.FRESH
+    if entry.memory.demoted or entry.decision.admission is AdmissionState.NONE:
+        return Standing.DEMOTED
+    if blind is not None and entry.memory.untrusted_at == blind:
+        return Standing.FRESH
+    return Standing.STALE
+
+
+# --- one gateway's order ----------------------------------------------------------------------------------------------
+
+
+def _positions(
+    gateway: Gateway, view: _View, previous: Sequence[PreviousCandidate]
+) -> dict[tuple[str, str, str, str], int]:
+    """Places in the last document, where they must stand in for load levels: plain form, all stale."""
+    if gateway.grouped or not view.all_stale:
+        return {}
+    return {(entry.kind, entry.name, entry.site, entry.cluster): index for index, entry in enumerate(previous)}
+
+
+def _arrange(
+    gateway: Gateway,
+    view: _View,
+    weights: Mapping[tuple[Placement, Capability], Weights],
+    last: Mapping[tuple[str, str, str, str], int],
+) -> _Arrangement:
+    candidates: list[Candidate] = []
+    steps: dict[str, list[Step]] = {}
+    keys = _grouped_keys(gateway.order) if gateway.grouped else None
+    for capability, members in view.members:
+        blind = capability in view.all_stale
+        if keys is None:
+            ordered = sorted(members, key=_plain_key(gateway.order, capability, last if blind else {}))
+            groups: list[int | None] = [None] * len(ordered)
+        else:
+            ordered = sorted(members, key=keys)
+            groups = _number(ordered, keys)
+        shares = weights.get((gateway.placement, capability)) if gateway.grouped else None
+        for place, (member, group) in enumerate(zip(ordered, groups, strict=True), start=1):
+            candidate = _candidate(capability, member, len(candidates), group, shares)
+            candidates.append(candidate)
+            chain = steps.setdefault(candidate.provider, [])
+            chain.append(_place_step(candidate, member, f"{place} of {len(ordered)}"))
+            if blind and candidate.admission_state is not AdmissionState.NONE:
+                chain.append(Step("order", Reason.ALL_STALE, f"{capability.name}: the last order stays in use"))
+            if shares is not None and candidate.provider in shares.steps:
+                chain.append(shares.steps[candidate.provider])
+    return _Arrangement(tuple(candidates), tuple((name, tuple(chain)) for name, chain in sorted(steps.items())))
+
+
+def _grouped_keys(order: Order) -> Callable[[_Member], tuple[Any, ...]]:
+    """What orders a grouped document. All but the last two parts, the identity, also cut it into groups."""
+
+    def geography_first(member: _Member) -> tuple[Any, ...]:
+        provider = member.judged.provider
+        admission = member.judged.decision.admission.rank
+        return (admission, member.standing, member.tier.rank, member.audience, provider.site, provider.cluster)
+
+    def score_first(member: _Member) -> tuple[Any, ...]:
+        provider = member.judged.provider
+        admission = member.judged.decision.admission.rank
+        return (admission, member.standing, member.audience, provider.site, provider.cluster)
+
+    return geography_first if order is Order.GEOGRAPHY_FIRST else score_first
+
+
+def _plain_key(
+    order: Order, capability: Capability, last: Mapping[tuple[str, str, str, str], int]
+) -> Callable[[_Member], tuple[Any, ...]]:
+    def key(member: _Member) -> tuple[Any, ...]:
+        provider, level = member.judged.provider, member.judged.memory.level
+        load = _UNKNOWN_LEVEL if level is None else level
+        place = last.get((capability.kind, capability.name, provider.site, provider.cluster), len(last))
+        tier = member.tier.rank
+        ranks = (tier, load, place) if order is Order.GEOGRAPHY_FIRST else (load, place, tier)
+        return (member.judged.decision.admission.rank, member.standing, *ranks, provider.site, provider.cluster)
+
+    return key
+
+
+def _number(ordered: Iterable[_Member], keys: Callable[[_Member], tuple[Any, ...]]) -> list[int | None]:
+    numbers: list[int | None] = []
+    group, before = -1, None
+    for member in ordered:
+        cut = keys(member)[:-2]
+        if cut != before:
+            group, before = group + 1, cut
+        numbers.append(group)
+    return numbers
+
+
+def _candidate(
+    capability: Capability, member: _Member, rank: int, group: int | None, shares: Weights | None
+) -> Candidate:
+    provider = member.judged.provider
+    return Candidate(
+        capability.kind,
+        capability.name,
+        provider.site,
+        provider.cluster,
+        provider.id,
+        _cached_stable_id(capability.kind, capability.name, provider.site, provider.cluster),
+        member.judged.decision.admission,
+        member.tier,
+        member.judged.memory.trusted,
+        rank,
+        group,
+        None if shares is None else shares.weights.get(provider.id, LOWEST),
+    )
+
+
+def _place_step(candidate: Candidate, member: _Member, place: str) -> Step:
+    standing = member.standing.name.lower()
+    if member.standing is Standing.FRESH and member.judged.decision.freshness is not Freshness.FRESH:
+        standing = "keeps its place"
+    where = "plain form" if candidate.selection_group is None else f"group {candidate.selection_group}"
+    level = member.judged.memory.level
+    load = f", load level {level}" if candidate.selection_group is None and level is not None else ""
+    said = (
+        f"{candidate.name}: {where}, place {place}; {candidate.admission_state}, {standing}, {candidate.selection_tier}"
+    )
+    return Step("order", Reason.GROUPED, said + load)
