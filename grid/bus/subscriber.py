@@ -342,14 +342,8 @@ class Subscriber:
         return choice is Choice.APPLY
 
     async def _read_document(self, connection: Connection) -> None:
-        raw = await connection.command(
-            "HMGET",
-            connection.keys.overlay(self._gateway),
-            *("epoch", "version", "revision", "document"),
-            "published_at",
-        )
+        found = await Store(connection).read(self._gateway)
         self._count(reads=1)
-        found = stored(self._gateway, raw)
         if found is not None:
             self._offer(found.document, Source.READ, found.position, found.revision)
 
