@@ -1,4 +1,4 @@
-"""What people see of a demo: the live table, progress lines where there is no terminal, and the tables of the summary."""
+"""What people see of a demo: the live table, lines where there is no terminal, and the tables of the summary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -9,14 +9,9 @@ import pytest
 from grid.signals.scan import read_page
 from grid.sim.pool import Outcome, PoolShape
 from grid.sim.site import SimulatedSite, SiteShape
+from tests.support.until import until
 
 SHAPE = SiteShape("east", profile="v0.10", pool=PoolShape(endpoints=2, slots=4), service=0.02)
-
-
-async def eventually(check: Callable[[], bool], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not check():  # noqa: ASYNC110 - a poll with a deadline
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ async def test_a_streamed_answer(site: SimulatedSite, client: httpx.AsyncClient)
 
 async def test_a_filled_site_shows_it(site: SimulatedSite, client: httpx.AsyncClient) -> None:
     site.fill(30)
-    await eventually(lambda: site.held == 30)
+    await until(lambda: site.held == 30)
     reading = read_page((await client.get(site.metrics_url)).content).reading
     assert reading.held_live == 30
     await site.empty()
@@ -83,10 +78,10 @@ async def test_a_client_that_hangs_up_leaves_nothing_behind(client: httpx.AsyncC
     await site.start()
     try:
         first, second = ask(client, site), ask(client, site, stream=True)
-        await eventually(lambda: site.held == 2)
+        await until(lambda: site.held == 2)
         first.cancel()
         second.cancel()
-        await eventually(lambda: site.held == 0)
+        await until(lambda: site.held == 0)
         assert site.outcomes[Outcome.CANCELLED] == 2
     finally:
         await site.stop()
@@ -98,7 +93,7 @@ async def test_killed_engines_lose_requests_and_the_epp_holds_new_ones(client: h
     await site.start()
     try:
         lost = ask(client, site, stream=stream)
-        await eventually(lambda: site.held == 1)
+        await until(lambda: site.held == 1)
         await asyncio.sleep(0)
         site.kill()
         try:
@@ -106,10 +101,10 @@ async def test_killed_engines_lose_requests_and_the_epp_holds_new_ones(client: h
         except httpx.RemoteProtocolError:
             assert stream, "only a stream may break half-way"
         assert site.outcomes[Outcome.LOST] == 1
-        await eventually(lambda: all(engine.stale for engine in site.epp.pool.engines()) or _advance(site))
+        await until(lambda: all(engine.stale for engine in site.epp.pool.engines()) or _advance(site))
         assert (await client.get(f"{site.url}/health")).status_code == 503
         held = ask(client, site, stream=stream)
-        await eventually(lambda: site.held == 1)
+        await until(lambda: site.held == 1)
         assert read_page((await client.get(site.metrics_url)).content).reading.ready == 0
         assert not held.done()
         await site.revive()
@@ -144,7 +139,7 @@ async def test_without_flow_control_a_dead_site_says_503(client: httpx.AsyncClie
     await site.start()
     try:
         site.kill()
-        await eventually(lambda: _advance(site) or all(engine.stale for engine in site.epp.pool.engines()))
+        await until(lambda: _advance(site) or all(engine.stale for engine in site.epp.pool.engines()))
         answer = await ask(client, site)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "rejected")
         assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
