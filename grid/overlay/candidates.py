@@ -4,7 +4,7 @@ import hashlib
 import re
 from typing import Final, NoReturn
 
-from grid.model import AdmissionState, Kind, Picker, Reason
+from grid.model import AdmissionState, Kind, Picker, Reason, Tier
 from grid.overlay import wire
 from grid.overlay.envelope import MAX_CANDIDATES, MAX_WEIGHT, CredentialReference, WireCandidate
 
@@ -13,6 +13,7 @@ _TIER_BYTES: Final = 128
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _ADMISSIONS: Final = {state.value: state for state in AdmissionState}
+_TIERS: Final = frozenset(Tier)
 _PICKERS: Final = {picker.value: picker for picker in Picker}
 
 # White space as Unicode has it; str.isspace would count U+001C to U+001F too.
@@ -51,12 +52,15 @@ def overlay_parts(shape: wire.OverlayShape, prefix: str) -> tuple[tuple[WireCand
     if len(entries) > MAX_CANDIDATES:
         malformed(f"{prefix}candidates has {len(entries)} entries, at most {MAX_CANDIDATES} are allowed")
     checked: set[str] = set()
-    candidates = tuple(
-        _candidate(entry, f"{prefix}candidates[{index}]", checked) for index, entry in enumerate(entries)
-    )
+    candidates = []
+    for index, entry in enumerate(entries):
+        try:
+            candidates.append(_candidate(entry, checked))
+        except Rejected as no:
+            raise Rejected(no.reason, f"{prefix}candidates[{index}].{no.detail}") from None
     _no_duplicates(candidates, prefix)
     _groups(candidates, picker, prefix)
-    return candidates, picker
+    return tuple(candidates), picker
 
 
 def _picker(policy: wire.SelectionPolicyShape | None, prefix: str) -> Picker | None:
@@ -71,32 +75,33 @@ def _picker(policy: wire.SelectionPolicyShape | None, prefix: str) -> Picker | N
     return _PICKERS[name]
 
 
-def _candidate(entry: wire.CandidateShape, where: str, checked: set[str]) -> WireCandidate:
+def _candidate(entry: wire.CandidateShape, checked: set[str]) -> WireCandidate:
+    """One candidate, checked; ``checked`` holds the texts already known to be within bounds."""
     kind = _KINDS.get(entry["kind"])
     if kind is None:
-        malformed(f"{where}.kind is {entry['kind']!r}, need one of {', '.join(_KINDS)}")
+        malformed(f"kind is {entry['kind']!r}, need one of {', '.join(_KINDS)}")
     name, site, cluster = entry["name"], entry["site"], entry["cluster"]
     for member, value in (("name", name), ("site", site), ("cluster", cluster)):
         if value not in checked:
-            bounded(f"{where}.{member}", value)
+            bounded(member, value)
             checked.add(value)
     state = entry.get("admission_state")
     admission = AdmissionState.NEW_AND_EXISTING if state is None else _ADMISSIONS.get(state)
     if admission is None:
-        malformed(f"{where}.admission_state is {state!r}, need one of {', '.join(_ADMISSIONS)}")
+        malformed(f"admission_state is {state!r}, need one of {', '.join(_ADMISSIONS)}")
     tier = entry.get("selection_tier")
-    if tier is not None:
-        bounded(f"{where}.selection_tier", tier, _TIER_BYTES)
+    if tier is not None and tier not in _TIERS:
+        bounded("selection_tier", tier, _TIER_BYTES)
     identity = entry.get("stable_id")
     if identity is None:
         identity = default_stable_id(kind, name, site, cluster)
     else:
-        bounded(f"{where}.stable_id", identity)
+        bounded("stable_id", identity)
         if _NO_HEADER.search(identity):
-            malformed(f"{where}.stable_id cannot be an HTTP header value: {identity[:40]!r}")
+            malformed(f"stable_id cannot be an HTTP header value: {identity[:40]!r}")
     weight = entry.get("traffic_weight")
     if weight is not None and not 1 <= weight <= MAX_WEIGHT:
-        malformed(f"{where}.traffic_weight is {weight}, need 1 to {MAX_WEIGHT}")
+        malformed(f"traffic_weight is {weight}, need 1 to {MAX_WEIGHT}")
     return WireCandidate(
         kind,
         name,
@@ -109,20 +114,20 @@ def _candidate(entry: wire.CandidateShape, where: str, checked: set[str]) -> Wir
         entry.get("rank"),
         entry.get("selection_group"),
         weight,
-        _credential(entry.get("credential"), where),
+        _credential(entry.get("credential")),
     )
 
 
-def _credential(shape: wire.CredentialShape | None, where: str) -> CredentialReference | None:
+def _credential(shape: wire.CredentialShape | None) -> CredentialReference | None:
     if shape is None:
         return None
     secret = shape.get("secretRef") or shape.get("secret_ref")
     if secret is None or ("secretRef" in shape and "secret_ref" in shape):
-        malformed(f"{where}.credential needs secretRef once")
+        malformed("credential needs secretRef once")
     if shape["strategy"] != "bearer_token":
-        malformed(f"{where}.credential.strategy is {shape['strategy']!r}, need 'bearer_token'")
+        malformed(f"credential.strategy is {shape['strategy']!r}, need 'bearer_token'")
     for member in ("name", "namespace", "key"):
-        bounded(f"{where}.credential.secretRef.{member}", secret[member])
+        bounded(f"credential.secretRef.{member}", secret[member])
     return CredentialReference(secret["name"], secret["namespace"], secret["key"], shape["strategy"])
 
 
@@ -137,7 +142,7 @@ def default_stable_id(kind: Kind, name: str, site: str, cluster: str) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _no_duplicates(candidates: tuple[WireCandidate, ...], prefix: str) -> None:
+def _no_duplicates(candidates: list[WireCandidate], prefix: str) -> None:
     """Ungrouped, the same candidate twice is an error; in groups, each copy is a slot of its own."""
     seen = set()
     for index, candidate in enumerate(candidates):
@@ -148,7 +153,7 @@ def _no_duplicates(candidates: tuple[WireCandidate, ...], prefix: str) -> None:
         seen.add(candidate.identity)
 
 
-def _groups(candidates: tuple[WireCandidate, ...], picker: Picker | None, prefix: str) -> None:
+def _groups(candidates: list[WireCandidate], picker: Picker | None, prefix: str) -> None:
     """Per capability: grouped or not, all alike; groups from 0 without gaps, never falling; one admission a group."""
     last: dict[tuple[Kind, str], WireCandidate] = {}
     for index, candidate in enumerate(candidates):

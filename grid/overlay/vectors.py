@@ -240,7 +240,7 @@ _CANDIDATE: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("tier-long", "129 bytes", {"selection_tier": "t" * 129}),
     ("stable-id-control", "it becomes a header value", {"stable_id": "a\nb"}),
     ("rank-negative", "unsigned", {"rank": -1}),
-    ("credential-secret", "a reference carries no secret", {"credential": _credential(token="t")}),
+    ("credential-secret", "a reference carries no secret", {"credential": _credential(value="s")}),
     ("credential-strategy", "only bearer_token", {"credential": _credential("basic")}),
     ("weight-0", "1 to 1000", {"selection_group": 0, "traffic_weight": 0}),
     ("weight-1001", "1 to 1000", {"selection_group": 0, "traffic_weight": 1001}),
