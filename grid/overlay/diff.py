@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from grid.model import Kind
 from grid.overlay.envelope import Envelope, WireCandidate
 
+_NAMED = 8
+"""Candidates named in one sentence at most."""
+
 _Slot = tuple[Kind, str, str, str, int]
 """Identity of a candidate and which copy of it this is, from 0: the grouped form may hold several."""
 
@@ -124,7 +127,8 @@ def _orders(
         if earlier != later:
             _, name, number = group
             where = name if number is None else f"{name} in group {number}"
-            yield f"order of {where} changes to {', '.join(label(after[slot]) for slot in later)}"
+            more = f" and {len(later) - _NAMED} more" if len(later) > _NAMED else ""
+            yield f"order of {where} changes to {', '.join(label(after[slot]) for slot in later[:_NAMED])}{more}"
 
 
 def _by_group(slots: Mapping[_Slot, WireCandidate]) -> dict[tuple[Kind, str, int | None], dict[_Slot, None]]:

@@ -1,6 +1,7 @@
 """Bytes to JSON, as strict as the contract's own parser: depth bounded, repeated members seen."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -60,8 +61,7 @@ class _Object(dict[str, Any]):
 
 
 def _repeated(pairs: list[tuple[str, Any]]) -> frozenset[str]:
-    names = [name for name, _ in pairs]
-    return frozenset(name for name in names if names.count(name) > 1)
+    return frozenset(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
 
 
 class _Known(NamedTuple):

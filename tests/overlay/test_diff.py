@@ -90,6 +90,14 @@ def test_order_and_additions_in_the_plain_form() -> None:
     assert describe(before, more) == ["north-llama (llama-3.1-70b) is added, admission new_and_existing"]
 
 
+def test_a_long_order_is_cut_short() -> None:
+    many = [build.candidate(f"s{number}-c", "m", number) for number in range(10)]
+    turned = [build.candidate(f"s{9 - number}-c", "m", number) for number in range(10)]
+    (sentence,) = describe(seen(*many, picker=None), seen(*turned, picker=None))
+    assert sentence.startswith("order of m changes to s9-c (m), s8-c (m), ")
+    assert sentence.endswith("s2-c (m) and 2 more")
+
+
 def test_a_cluster_at_several_sites_is_named_with_its_site() -> None:
     one = build.candidate(model="m", cluster="shared")
     two = build.candidate("west-llama", "m", 1, cluster="shared")

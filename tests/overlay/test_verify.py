@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,24 @@ def test_members_that_come_twice() -> None:
 def test_a_repeated_member_in_something_ill_typed_is_still_only_malformed() -> None:
     text = b'{"schema_version":"1.0.0","overlay":{"candidates":[1,{"a":1,"a":2},[{"rank":1}]],"x":1}}'
     assert judged(text) == ("reject", "malformed_structure")
+
+
+@pytest.mark.parametrize(
+    "filler",
+    [
+        b'{"later":{' + b",".join(b'"%d":0' % number for number in range(140_000)) + b',"0":1}}',
+        b'{"scope":[' + b",".join([b"{}"] * 600_000) + b"]}",
+        b'{"scope":[' + b",".join([b"-1.5"] * 400_000) + b"]}",
+        b'{"scope":"' + b"\\u00e9" * 300_000 + b'"}',
+        b'{"scope":0,"overlay":{"candidates":[' + b",".join([b"{}"] * 600_000) + b"]}}",
+    ],
+    ids=["repeated", "objects", "numbers", "escapes", "candidates"],
+)
+def test_two_megabytes_of_anything_are_judged_in_bounded_time(filler: bytes) -> None:
+    assert MAX_BYTES // 2 < len(filler) <= MAX_BYTES
+    started = time.process_time()
+    assert judged(filler)[0] == "reject"
+    assert time.process_time() - started < 10  # 0.5 s here; anything quadratic takes minutes
 
 
 def test_blank_means_white_space_of_unicode() -> None:
