@@ -27,7 +27,10 @@ CLIENT_ERRORS = (redis_errors.RedisError, OSError, asyncio.TimeoutError)
 def bus_error(error: BaseException, address: str, doing: str) -> BusError:
     """The BusError that says what ``error`` means; ``doing`` is what was attempted, ``address`` holds no secret."""
     reason, detail = _judge(error)
-    return BusError(f"{doing} at {address} failed: {detail}", reason=reason, hint=_hint(error))
+    hint = _hint(error)
+    if reason is Reason.BUS_TIMEOUT and address.startswith("rediss"):
+        hint = "the server may be frozen or swapping, or not speak TLS at this port"
+    return BusError(f"{doing} at {address} failed: {detail}", reason=reason, hint=hint)
 
 
 def _judge(error: BaseException) -> tuple[Reason, str]:

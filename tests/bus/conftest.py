@@ -10,6 +10,17 @@ from tests.support.redis_server import RedisServer, RedisServers
 
 NETWORK = "acme"
 
+
+class _Clusters(dict[str, RedisServer]):
+    def __init__(self, servers: RedisServers) -> None:
+        super().__init__()
+        self._servers = servers
+
+    def __missing__(self, line: str) -> RedisServer:
+        self[line] = self._servers.start_cluster(line)
+        return self[line]
+
+
 Connect = Callable[..., Awaitable[Connection]]
 
 
@@ -31,6 +42,23 @@ def server(request: pytest.FixtureRequest, servers: RedisServers) -> RedisServer
 def server7(servers: RedisServers) -> RedisServer:
     """One standalone server of the newest line."""
     return servers.start("7")
+
+
+@pytest.fixture(scope="session")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RedisServer]]:
+    """Clusters by line. A Cluster takes two seconds to begin, so the tests of a session share one of each line."""
+    found = RedisServers(tmp_path_factory.mktemp("c"))
+    yield _Clusters(found)
+    found.stop()
+
+
+@pytest.fixture(params=["7", "6.2"])
+def cluster(request: pytest.FixtureRequest, clusters: dict[str, RedisServer]) -> RedisServer:
+    """An empty Cluster of one shard, of both lines in turn."""
+    server = clusters[request.param]
+    with server.client() as client:
+        client.execute_command("FLUSHALL")
+    return server
 
 
 @pytest.fixture
