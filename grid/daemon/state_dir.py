@@ -1,4 +1,4 @@
-"""What a daemon keeps on its own disk: the policy's memory, the epoch floor, the last documents.
+"""What a daemon keeps on its own disk: the policy's memory, drains, the last documents, the greatest epoch.
 
 Optional: the bus holds the same. It serves where the bus was wiped while the daemon was away. Every file is replaced by
 an atomic rename, in a thread; one that cannot be read counts as absent and is said in the log.
@@ -15,9 +15,7 @@ from grid.bus.files import write_atomic
 
 _log = structlog.get_logger("grid.daemon")
 
-_MEMORY = "memory.json"
-_EPOCH = "epoch"
-_DRAINS = "drains.json"
+_STATE = "state.json"
 _OVERLAYS = "overlays"
 
 
@@ -26,33 +24,17 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.epoch_file = path / "epoch"
+        """Where the lease keeps the greatest epoch it has led in."""
         self._lock = asyncio.Lock()
 
-    async def load_memory(self) -> dict[str, object] | None:
-        """What :meth:`save_memory` saved last."""
-        return await self._load(_MEMORY)
+    async def load_state(self) -> dict[str, object] | None:
+        """What :meth:`save_state` saved last."""
+        return await asyncio.to_thread(self._read, _STATE)
 
-    async def save_memory(self, memory: Mapping[str, object]) -> None:
-        """Keep the policy's memory."""
-        await self._save(_MEMORY, orjson.dumps(memory))
-
-    async def load_drains(self) -> dict[str, object] | None:
-        """What :meth:`save_drains` saved last."""
-        return await self._load(_DRAINS)
-
-    async def save_drains(self, drains: Mapping[str, object]) -> None:
-        """Keep the drains in force."""
-        await self._save(_DRAINS, orjson.dumps(drains))
-
-    async def load_epoch(self) -> int:
-        """The highest epoch this daemon has led in; 0 where none is known."""
-        found = await self._load(_EPOCH)
-        epoch = found.get("epoch") if found else None
-        return epoch if isinstance(epoch, int) else 0
-
-    async def save_epoch(self, epoch: int) -> None:
-        """Keep the epoch floor."""
-        await self._save(_EPOCH, orjson.dumps({"epoch": epoch}))
+    async def save_state(self, state: Mapping[str, object]) -> None:
+        """Keep what the daemon must remember."""
+        await self._save(_STATE, orjson.dumps(state))
 
     async def save_document(self, gateway: str, document: bytes) -> None:
         """Keep the newest document of a gateway."""
@@ -61,9 +43,6 @@ class StateDir:
     async def load_documents(self) -> dict[str, bytes]:
         """The newest documents by gateway."""
         return await asyncio.to_thread(self._read_documents)
-
-    async def _load(self, name: str) -> dict[str, object] | None:
-        return await asyncio.to_thread(self._read, name)
 
     async def _save(self, name: str, data: bytes) -> None:
         async with self._lock:

@@ -87,6 +87,10 @@ class Bell:
         """Wake the loop, now or when it next waits."""
         self._event.set()
 
+    def clear(self) -> None:
+        """Take back a ring that has not been answered."""
+        self._event.clear()
+
     async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - a ring or the time, whichever is first
         """Wait for a ring and answer it; False where ``timeout`` s passed without one."""
         try:

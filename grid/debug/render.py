@@ -193,6 +193,18 @@ def overlay(view: GatewayView) -> Json:
     }
 
 
+def past_document(view: DocumentView) -> Json:
+    """One line of a gateway's history."""
+    return {
+        "epoch": view.epoch,
+        "version": view.version,
+        "revision": view.revision,
+        "published_at": view.published_at,
+        "reason": view.reason,
+        "bytes": len(view.data),
+    }
+
+
 def leader(view: LeaderView) -> Json:
     """Who publishes."""
     return {

@@ -65,6 +65,12 @@ def router(view: DaemonView) -> APIRouter:
             raise missing("document for gateway", gateway, "nothing was published yet; /readyz?verbose says why")
         return _document(found, if_none_match)
 
+    @routes.get("/overlays/{gateway}/history")
+    async def past_documents(gateway: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
+        known_gateway(gateway)
+        found = await view.past_documents(gateway, limit)
+        return reply({"gateway": gateway, "documents": [render.past_document(one) for one in found]})
+
     @routes.get("/overlays/{gateway}/{revision}")
     async def past_document(
         gateway: Name,

@@ -214,6 +214,10 @@ class DaemonView(Protocol):
         """The current document, None where none was published."""
         ...
 
+    async def past_documents(self, gateway: str, limit: int) -> Sequence[DocumentView]:
+        """The documents kept of a gateway, newest first."""
+        ...
+
     async def past_document(self, gateway: str, revision: str) -> DocumentView | None:
         """A document of the bounded history by its revision (or an unambiguous start of it)."""
         ...

@@ -201,6 +201,13 @@ class FakeView:
             return None
         return DocumentView(gateway, 7, 12, REVISION, "2026-01-01T00:00:00Z", b'{"schema_version":"1.0.0"}')
 
+    async def past_documents(self, gateway: str, limit: int) -> Sequence[DocumentView]:
+        kept = [
+            DocumentView(gateway, 7, 12, REVISION, "2026-01-01T00:00:00Z", b"{}", "west is drained"),
+            DocumentView(gateway, 7, 11, OLDER, "2026-01-01T00:00:00Z", b'{"older":true}', "first document"),
+        ]
+        return kept[:limit]
+
     async def past_document(self, gateway: str, revision: str) -> DocumentView | None:
         if not OLDER.startswith(revision):
             return None

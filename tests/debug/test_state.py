@@ -135,6 +135,16 @@ async def test_an_older_document_is_found_by_the_start_of_its_revision(client: h
     assert answer.headers["etag"] == f'"{OLDER}"'
 
 
+async def test_the_documents_kept_of_a_gateway(client: httpx.AsyncClient) -> None:
+    body = (await client.get("/v1/overlays/edge-east/history")).json()
+    assert [(one["version"], one["reason"]) for one in body["documents"]] == [
+        (12, "west is drained"),
+        (11, "first document"),
+    ]
+    assert len((await client.get("/v1/overlays/edge-east/history?limit=1")).json()["documents"]) == 1
+    assert (await client.get("/v1/overlays/nobody/history")).status_code == 404
+
+
 async def test_the_list_of_documents(client: httpx.AsyncClient) -> None:
     first, second = (await client.get("/v1/overlays")).json()["overlays"]
     assert (first["gateway"], first["epoch"], first["version"], first["revision"]) == ("edge-east", 7, 12, REVISION)

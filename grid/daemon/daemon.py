@@ -1,0 +1,404 @@
+"""The daemon: its parts, their wiring, its beginning and its end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from grid import __version__
+from grid.bus.address import Place
+from grid.bus.connect import BusSettings, Connection
+from grid.bus.lease import LeaderLease
+from grid.bus.publisher import Publisher
+from grid.bus.server import EmbeddedServer
+from grid.config import Config, load
+from grid.daemon import frames, housekeeping
+from grid.daemon.board import Board
+from grid.daemon.cycle import Cycle
+from grid.daemon.delivery import Delivery, Order
+from grid.daemon.drains import in_force
+from grid.daemon.events import EventLog
+from grid.daemon.keeper import Keeper
+from grid.daemon.leadership import Leadership
+from grid.daemon.link import Link
+from grid.daemon.metrics import Metrics
+from grid.daemon.observe import Observer
+from grid.daemon.reload import Reloader
+from grid.daemon.shelf import Shelf
+from grid.daemon.state_dir import StateDir
+from grid.daemon.tasks import TaskGuard
+from grid.daemon.ticker import Ticker
+from grid.daemon.view import View
+from grid.debug import DebugServer, create_app
+from grid.model import BusError, ConfigError, DaemonError, GridError, Network, Reason
+from grid.overlay.signing import Sign, signer
+from grid.policy import as_previous
+from grid.signals.recording import RecordingWriter
+
+TICK = 0.025
+"""S between looks at what is due."""
+GRACE = 5.0
+"""S that the end may take."""
+THREADS = 64
+"""Worker threads: a name look-up that hangs holds one, and must not hold up the others."""
+
+_log = structlog.get_logger("grid.daemon")
+
+
+class Daemon:
+    """The control plane's process, or a part of one: ``run()`` for the whole, ``start()`` and ``stop()`` to embed it.
+
+    ``config``: the file, or a configuration made otherwise (which cannot be reloaded). ``record``: write every scrape
+    there. ``dry_run``: decide and say what would be published, ask for no lease, publish nothing. ``holder``: the name
+    by which others see it lead. ``clock``: monotonic s.
+    """
+
+    def __init__(
+        self,
+        config: Path | Config,
+        *,
+        record: Path | None = None,
+        dry_run: bool = False,
+        holder: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+        self.metrics = Metrics()
+        self.events = EventLog()
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grid-worker")
+        self._given = config
+        self._record = record
+        self._dry_run = dry_run
+        self._clock = clock
+        self._guard = TaskGuard(lambda name: self.metrics.faults.labels(name.split(" ")[0]).inc())
+        self._link = Link(self._bus_changed)
+        self._shelf = Shelf()
+        self._ticker = Ticker(clock, on_kick=lambda job: self.metrics.kicks.labels(job).inc())
+        self._ended = asyncio.Event()
+        self._embedded: EmbeddedServer | None = None
+        self._recording: RecordingWriter | None = None
+        self._server: DebugServer | None = None
+        self._assembled = False
+
+    # --- the whole --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Start, serve until SIGTERM, SIGINT or ``end()``, stop; the exit code.
+
+        A second signal ends the process at once. Raises GridError where it cannot start.
+        """
+        asyncio.get_running_loop().set_default_executor(self.threads)
+        with self._signals():
+            try:
+                await self.start()
+                await self._ended.wait()
+            finally:
+                await self.stop()
+        return 0
+
+    def end(self) -> None:
+        """Make ``run()`` come to its end."""
+        self._ended.set()
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP side answers."""
+        if self._server is None:
+            raise DaemonError("the daemon has not been started", reason=Reason.INTERNAL)
+        return self._server.url
+
+    async def start(self) -> None:
+        """Begin to serve. A bus that does not answer is waited for.
+
+        Raises GridError where the configuration, the address of the HTTP side, the embedded bus, the recording or the
+        signing key cannot be used.
+        """
+        config = self._given if isinstance(self._given, Config) else await asyncio.to_thread(load, self._given)
+        network = config.to_network()
+        settings = BusSettings.from_config(config.bus)
+        sign = await asyncio.to_thread(_signer, config.bus.sign_key_file)
+        if settings.address.place is Place.EMBEDDED and not self._dry_run:
+            self._embedded = EmbeddedServer(network.name, config.daemon.state_dir)
+            await self._embedded.start()
+        if self._record is not None:
+            self._recording = RecordingWriter(self._record, network, epoch=self._clock(), started_at=datetime.now(UTC))
+            await self._recording.start()
+        self._assemble(config, network, settings, sign)
+        self._server = DebugServer(create_app(self._view), *config.daemon.listen)
+        await self._server.start()
+        await self._keeper.restore()
+        await self._reloader.begin()
+        self._begin_loops()
+        self._ticker.start()
+        _log.info(
+            "daemon started",
+            version=__version__,
+            network=network.name,
+            url=self._server.url,
+            bus=str(settings.address),
+            providers=len(network.providers),
+            gateways=len(network.gateways),
+            dry_run=self._dry_run,
+        )
+
+    async def stop(self, grace: float = GRACE) -> None:
+        """End within about ``grace`` s: not ready, nothing new; what is being published goes out; the lease is let go."""
+        deadline = self._clock() + grace
+        self._ticker.stop()
+        if self._assembled:
+            self._board.stopping = True
+            await self._bounded("tasks", self._guard.stop(self._loops), deadline)
+            await self._bounded("sources", self._observer.close(), deadline)
+            await self._bounded("publication", self._delivery.finish(), deadline)
+            await self._bounded("memory", self._keeper.save(force=True), deadline)
+            if self._leadership.lease.epoch and self._link.fault is None:
+                await self._bounded("lease", self._leadership.lease.release(), deadline)
+            await self._bounded("errands", self._guard.stop(), deadline)
+        self.events.close()
+        if self._server is not None:
+            await self._bounded("http", self._server.stop(), deadline)
+        if self._recording is not None:
+            await self._bounded("recording", self._recording.close(), deadline)
+        if self._assembled:
+            await self._bounded("connection", self._connection.aclose(), deadline)
+        if self._embedded is not None:
+            await self._bounded("embedded bus", self._embedded.stop(), deadline)
+            self._embedded = None
+        if self._assembled:
+            _log.info("daemon stopped")
+
+    async def _bounded(self, what: str, work: Coroutine[Any, Any, None], deadline: float) -> None:
+        # Even past the deadline each part gets a moment: most need none, and none may be left out.
+        try:
+            async with asyncio.timeout(max(0.1, deadline - self._clock())):
+                await work
+        except TimeoutError:
+            _log.warning("a part did not end in time and is left behind", part=what)
+        except GridError as error:
+            _log.warning("a part did not end well", part=what, error=str(error))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        ending = (signal.SIGTERM, signal.SIGINT)
+
+        def first(name: str) -> None:
+            _log.info("stopping", signal=name)
+            self.end()
+            for one in ending:
+                loop.remove_signal_handler(one)
+                # Not through the loop: it must work even where the loop is stuck.
+                signal.signal(one, _at_once)
+
+        for one in ending:
+            loop.add_signal_handler(one, first, one.name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_by_signal)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            for one in ending:
+                loop.remove_signal_handler(one)
+
+    # --- its parts --------------------------------------------------------------------------------------------------
+
+    def _assemble(self, config: Config, network: Network, settings: BusSettings, sign: Sign | None) -> None:
+        state_dir = config.daemon.state_dir
+        disk = StateDir(state_dir) if state_dir is not None else None
+        self._board = Board(config, network)
+        self._board.cycled_at = self._clock()
+        self._connection = Connection(settings, network.name, state_dir)
+        self._publisher = Publisher(self._connection, self.holder, config.bus.history, sign=sign)
+        lease = LeaderLease(
+            self._connection,
+            self.holder,
+            config.bus.lease,
+            gateways=network.gateways,
+            epoch_file=disk.epoch_file if disk is not None and not self._dry_run else None,
+            monotonic=self._clock,
+        )
+        shared: dict[str, Any] = {"link": self._link, "clock": self._clock}
+        self._keeper = Keeper(
+            self._board,
+            self._publisher,
+            lease=lease,
+            shelf=self._shelf,
+            state_dir=None if self._dry_run else disk,
+            **shared,
+        )
+        self._leadership = Leadership(
+            lease, take_over=self._keeper.take_over, on_lead=self._lead, on_follow=self._follow, **shared
+        )
+        self._observer = Observer(
+            self._guard,
+            self._clock,
+            self.metrics,
+            budget=config.daemon.scrape_budget,
+            on_news=lambda urgent: self._cycle.ask(urgent=urgent, sample=True),
+            on_change=self._source_changed,
+            recording=self._recording,
+        )
+        shared |= {"leadership": self._leadership}
+        self._delivery = Delivery(self._publisher, metrics=self.metrics, on_published=self._published, **shared)
+        self._frames = frames.FrameSender(
+            self._board, self._publisher, observer=self._observer, metrics=self.metrics, **shared
+        )
+        self._housekeeping = housekeeping.Housekeeping(
+            self._board,
+            self._publisher,
+            keeper=self._keeper,
+            on_drains=lambda: self._drains_changed("drains changed by way of another daemon"),
+            alone=self._dry_run,
+            **shared,
+        )
+        self._cycle = Cycle(
+            self._board,
+            observer=self._observer,
+            delivery=self._delivery,
+            shelf=self._shelf,
+            events=self.events,
+            metrics=self.metrics,
+            on_lost=self._frames.bell.ring,
+            dry_run=self._dry_run,
+            **shared,
+        )
+        self._reloader = Reloader(
+            self._given if isinstance(self._given, Path) else None,
+            self._board,
+            observer=self._observer,
+            guard=self._guard,
+            events=self.events,
+            metrics=self.metrics,
+            on_swap=self._swapped,
+        )
+        self._view = View(
+            self._board,
+            observer=self._observer,
+            publisher=self._publisher,
+            delivery=self._delivery,
+            shelf=self._shelf,
+            keeper=self._keeper,
+            events=self.events,
+            metrics=self.metrics,
+            ticker=self._ticker,
+            on_drain=self._drains_changed,
+            reload=self._reloader.reload,
+            dry_run=self._dry_run,
+            **shared,
+        )
+        self._loops: set[asyncio.Task[None]] = set()
+        self._assembled = True
+
+    def _begin_loops(self) -> None:
+        loops = {
+            "cycle": self._cycle.step,
+            "publish": self._delivery.step,
+            "frames": self._frames.step,
+            "housekeeping": self._housekeeping.step,
+        }
+        beat = min(1.0, self._board.config.bus.lease / 3)
+        self._ticker.every(TICK, "tick", self._observer.tick)
+        self._ticker.every(frames.INTERVAL, "signal frame", self._frames.bell.ring)
+        self._ticker.every(housekeeping.EVERY, "housekeeping", self._housekeeping.bell.ring)
+        if not self._dry_run:
+            loops["lease"] = self._leadership.step
+            self._ticker.every(beat, "lease", self._leadership.bell.ring)
+            self._leadership.bell.ring()
+        self._housekeeping.bell.ring()
+        self._loops = {self._guard.loop(name, step) for name, step in loops.items()}
+
+    # --- what parts tell each other ---------------------------------------------------------------------------------
+
+    def _tell(self, kind: str, sentence: str, *, warn: bool = False, **fields: object) -> None:
+        (_log.warning if warn else _log.info)(sentence, **fields)
+        self.events.add(kind, sentence, fields)
+
+    def _bus_changed(self, fault: BusError | None) -> None:
+        self.metrics.bus_up.set(fault is None)
+        if fault is not None:
+            self._tell(
+                "bus", f"the bus is away: {fault.message}", warn=True, reason=fault.reason.value, hint=fault.hint
+            )
+            return
+        self._tell("bus", f"the bus answers: {self._connection.where}")
+        self._leadership.bell.ring()
+        self._delivery.retry()
+        self._cycle.ask(urgent=True)
+
+    def _lead(self) -> None:
+        lease = self._leadership.lease
+        self.metrics.leader.set(1)
+        self.metrics.epoch.set(lease.epoch)
+        self._tell("leader", f"{self.holder} leads with epoch {lease.epoch}", epoch=lease.epoch)
+        self._delivery.retry()
+        self._cycle.ask(urgent=True)
+
+    def _follow(self, why: str) -> None:
+        self.metrics.leader.set(0)
+        self._keeper.follow()
+        self._tell("leader", f"{self.holder} follows: {why}")
+
+    def _source_changed(self, provider: str, sentence: str, fields: Mapping[str, object]) -> None:
+        self._tell("provider", sentence, warn="reason" in fields, provider=provider, **fields)
+
+    def _published(self, order: Order) -> None:
+        names = [one.gateway for one in order.published]
+        fresh = {name: as_previous(order.plans[name]) for name in names}
+        self._board.previous = {**self._board.previous, **fresh}
+        for one in order.published:
+            sentence = f"{one.gateway}: version {one.version} of epoch {one.epoch}, {order.reasons[one.gateway]}"
+            fields = {"gateway": one.gateway, "epoch": one.epoch, "version": one.version, "revision": one.revision}
+            self.events.add("published", sentence, fields)
+
+        async def keep() -> None:
+            for name in names:
+                await self._keeper.keep_document(name)
+
+        self._guard.errand("keep documents", keep)
+
+    def _drains_changed(self, sentence: str) -> None:
+        drains = in_force(self._board.drains.values(), time.time())
+        self._tell("drain", sentence, drained=sorted(drains))
+        if self._recording is not None:
+            self._recording.drains(drains, now=self._clock())
+        self._cycle.ask(urgent=True)
+
+    def _swapped(self, old: Network, new: Network) -> None:
+        self._shelf.keep(new.gateways)
+        for name in old.gateways.keys() - new.gateways.keys():
+            self._publisher.positions.pop(name, None)
+        if self._recording is not None and new is not old:
+            self._recording.network(new, now=self._clock())
+        self._cycle.ask(urgent=True)
+
+    def _reload_by_signal(self) -> None:
+        async def reload() -> None:
+            with contextlib.suppress(GridError):  # said by the reloader
+                await self._reloader.reload()
+
+        if self._assembled:
+            self._guard.errand("reload", reload)
+
+
+def _signer(path: Path | None) -> Sign | None:
+    if path is None:
+        return None
+    try:
+        return signer(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"bus.sign_key_file {path} cannot be read: {error.strerror or error}", reason=Reason.CONFIG_UNREADABLE
+        ) from error
+
+
+def _at_once(number: int, _: object) -> None:
+    os._exit(128 + number)
