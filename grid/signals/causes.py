@@ -38,4 +38,6 @@ def exchange_reason(error: BaseException, *, default: Reason = Reason.CONNECT_FA
             return Reason.TIMEOUT
         if isinstance(cause, ConnectionError):  # reset, aborted, broken pipe
             return Reason.DISCONNECTED
+        if isinstance(cause, OSError) and cause.errno is not None:  # no route, network down, ...
+            return Reason.CONNECT_FAILED
     return default

@@ -43,6 +43,8 @@ def test_reason_of_the_cause(cause: Exception, reason: Reason) -> None:
 
 def test_the_default_is_for_what_has_no_system_error() -> None:
     assert exchange_reason(ValueError(), default=Reason.DISCONNECTED) is Reason.DISCONNECTED
+    assert exchange_reason(OSError("a library's"), default=Reason.DISCONNECTED) is Reason.DISCONNECTED
+    assert exchange_reason(OSError(errno.ENETDOWN, "down"), default=Reason.DISCONNECTED) is Reason.CONNECT_FAILED
 
 
 def test_a_circle_of_causes_ends() -> None:
