@@ -51,11 +51,13 @@ class _Waiter:
 class SimulatedSite:
     """Serves a site until ``stop``. Everything runs on the event loop that ``start`` was called on.
 
-    ``token``: bearer token its metric page wants (None: none); ``page_delay``: s it lets a scrape wait.
+    ``token``: bearer token its metric page wants (None: none); ``page_delay``: s it lets a scrape wait. ``uptime``: s
+    for which its EPP seems to have run already when it starts; below 5 its page has no means yet.
     """
 
-    def __init__(self, shape: SiteShape, *, rng: random.Random | None = None) -> None:
+    def __init__(self, shape: SiteShape, *, rng: random.Random | None = None, uptime: float = 0.0) -> None:
         self.shape = shape
+        self._uptime = uptime
         self.token: str | None = None
         self.page_delay = 0.0
         self.scrapes = 0
@@ -93,13 +95,14 @@ class SimulatedSite:
         return self.epp.pool.held
 
     async def start(self) -> None:
-        """Take two ports and come to life, as an EPP that has just started: without means for 5 s."""
+        """Take two ports and come to life."""
         self._loop = asyncio.get_running_loop()
+        started = self._loop.time() - self._uptime
         pool = SimulatedPool(
-            self.shape.pool, rng=self._rng, on_started=self._started, on_finished=self._finished, now=self._loop.time()
+            self.shape.pool, rng=self._rng, on_started=self._started, on_finished=self._finished, now=started
         )
-        now = self._loop.time()
-        self._epp = SimulatedEpp(self.shape.profile, self.shape.name, pool, started=now, started_wall=time.time())
+        wall = time.time() - self._uptime
+        self._epp = SimulatedEpp(self.shape.profile, self.shape.name, pool, started=started, started_wall=wall)
         await self._metrics.start()
         await self._requests.start()
         self._arm()
