@@ -43,6 +43,12 @@ class Reason(StrEnum):
         "the connection broke before an answer came",
         "the EPP may be restarting; the next scrape tells",
     )
+    NOT_HTTP = (
+        "not_http",
+        "exchange",
+        "what answers at the address does not speak HTTP",
+        "check host, port and scheme of the source URL",
+    )
     TIMEOUT = (
         "timeout",
         "exchange",
