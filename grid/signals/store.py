@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from grid.model import Problem, Reading, Reason, Sample, ScrapeError
+from grid.model import Problem, Reason, Sample, ScrapeError
 from grid.signals.readiness import ProbeResult
+from grid.signals.scan import compare
 from grid.signals.scrape import Scrape
 
 _NO_FAILURES: Mapping[Reason, int] = MappingProxyType({})
@@ -95,7 +96,7 @@ class SampleStore:
             sampled_at = state.sampled_at
             restarted = False
         else:
-            found = _compare(previous.reading if previous else None, scrape.reading)
+            found = compare(previous.reading, scrape.reading) if previous else ()
             restarted = any(problem.code is Reason.RESTARTED for problem in found)
             sampled_at = scrape.sampled_at
             sample = Sample(
@@ -176,15 +177,3 @@ def _already_known(state: SourceState, previous: Sample, scrape: Scrape) -> bool
     if scrape.sampled_at is None:
         return False
     return scrape.sampled_at == state.sampled_at or scrape.received_at < previous.received_at
-
-
-def _compare(before: Reading | None, after: Reading) -> tuple[Problem, ...]:
-    """What only two readings together show: the EPP started again, or it fails to scrape its engines."""
-    if before is None:
-        return ()
-    if before.started_at is not None and after.started_at is not None and before.started_at != after.started_at:
-        return (Problem(Reason.RESTARTED, f"start time went from {before.started_at:.3f} to {after.started_at:.3f}"),)
-    if before.poll_errors is not None and after.poll_errors is not None and after.poll_errors > before.poll_errors:
-        risen = after.poll_errors - before.poll_errors
-        return (Problem(Reason.POLL_ERRORS, f"{risen:g} more since the last scrape, {after.poll_errors:g} in all"),)
-    return ()

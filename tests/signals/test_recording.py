@@ -130,7 +130,7 @@ async def test_replayed_scrapes_give_the_same_samples(tmp_path: Path) -> None:
     recording = writer(path)
     await recording.start()
     for number in range(5):
-        reading = Reading(ready=number, started_at=float(number // 3))
+        reading = Reading(ready=number, started_at=100.0 * (number // 3))
         scrape = Scrape(reading, received_at=100.0 + number)
         live.apply("east-llama", scrape, interval=2.0)
         recording.scrape("east-llama", scrape, interval=2.0, now=100.0 + number)
