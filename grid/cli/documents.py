@@ -1,0 +1,222 @@
+"""``grid overlay``: documents as published, judged, compared, and what a gateway would pick from one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grid.cli.client import ConfigOption, Daemon, TokenOption, UrlOption, find, segment
+from grid.cli.output import Output, OutputOption, emit, since, table
+from grid.model.errors import DaemonError
+from grid.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from grid.overlay import Envelope, Verdict
+
+overlay = typer.Typer(help="Documents as published: list, get, history, diff; verify and pick work on any file.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this family."""
+    app.add_typer(overlay, name="overlay", no_args_is_help=True)
+
+
+GatewayArgument = Annotated[str, typer.Argument(metavar="GATEWAY", help="The gateway's name.")]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="An envelope, or - for stdin.")]
+
+
+@overlay.command("list")
+def list_documents(
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The current document of every gateway."""
+    data = find(url, token_file, config).get("/v1/overlays")
+    columns = ("gateway", "epoch", "version", "revision", "published", "candidates")
+    rows = [
+        (
+            row["gateway"],
+            row["epoch"],
+            row["version"],
+            (row["revision"] or "")[:12],
+            since(row["published_at"]),
+            row["candidates"],
+        )
+        for row in data["overlays"]
+    ]
+    emit(data, output, lambda: [table(None, columns, rows)])
+
+
+@overlay.command("get")
+def get(
+    gateway: GatewayArgument,
+    revision: Annotated[
+        str | None, typer.Option(help="An older one: its revision (a start is enough) or version.")
+    ] = None,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One document: as a table for people, or with -o json its exact bytes as published.
+
+    Example:
+
+      grid overlay get edge-east -o json > edge-east.json
+    """
+    data = _fetch(find(url, token_file, config), gateway, revision)
+    if output is Output.JSON:
+        sys.stdout.write(data.decode("utf-8") + "\n")
+        return
+    if output is Output.YAML:
+        emit(json.loads(data), output, list)
+        return
+    verdict = _verdict(data)
+    if verdict.envelope is None:
+        raise DaemonError(f"the document of {gateway} is refused: {verdict.detail}", reason=_reason(verdict), hint="")
+    envelope = verdict.envelope
+    emit(None, output, lambda: _document_tables(envelope))
+
+
+@overlay.command("history")
+def history(
+    gateway: GatewayArgument,
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The documents kept of one gateway, newest first, each with why it was published."""
+    data = find(url, token_file, config).get(f"/v1/overlays/{segment(gateway)}/history")
+    columns = ("epoch", "version", "revision", "published", "why")
+    rows = [
+        (row["epoch"], row["version"], row["revision"][:12], since(row["published_at"]), row["reason"])
+        for row in data["documents"]
+    ]
+    emit(data, output, lambda: [table(None, columns, rows)])
+
+
+@overlay.command("diff")
+def diff(
+    gateway: GatewayArgument,
+    a: Annotated[str, typer.Argument(metavar="A", help="Revision (a start is enough) or version.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Revision or version; default: the current one.")] = "",
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What changed from A to B, in sentences. Exits 1 when they differ."""
+    from grid.overlay import describe
+
+    daemon = find(url, token_file, config)
+    old, new = (_accepted(_fetch(daemon, gateway, which or None), gateway) for which in (a, b))
+    sentences = describe(old, new)
+    data = {"gateway": gateway, "from": old.revision, "to": new.revision, "changes": sentences}
+    emit(data, output, lambda: sentences or ["no difference"])
+    if sentences:
+        raise typer.Exit(1)
+
+
+@overlay.command("verify")
+def verify_document(
+    file: FileArgument,
+    network: Annotated[str | None, typer.Option(help="The network it must be for.")] = None,
+    gateway: Annotated[str | None, typer.Option(help="The gateway it must be for.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="The namespace it must be for.")] = None,
+    local_site: Annotated[str | None, typer.Option(help="The site it must be for.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="Ed25519 public key that must have signed it.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Judge any envelope as a gateway would. Exits 1 when it is rejected.
+
+    Example:
+
+      grid overlay get edge-east -o json | grid overlay verify - --gateway edge-east
+    """
+    from grid.overlay import Scope
+
+    expected = Scope(network, gateway, namespace, local_site)
+    scope = None if expected == Scope() else expected
+    verdict = _verdict(_bytes(file), scope=scope, key=None if key_file is None else _bytes(str(key_file)))
+    data = {
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "detail": verdict.detail or None,
+        "revision": verdict.revision,
+        "computed": verdict.computed,
+    }
+    emit(data, output, lambda: [table(None, ("key", "value"), list(data.items()))])
+    if not verdict.accepted:
+        raise typer.Exit(1)
+
+
+def _fetch(daemon: Daemon, gateway: str, which: str | None) -> bytes:
+    if which is None:
+        return daemon.raw(f"/v1/overlays/{segment(gateway)}")
+    if which.isdigit() and len(which) < 8:
+        documents = daemon.get(f"/v1/overlays/{segment(gateway)}/history")["documents"]
+        which = next((row["revision"] for row in documents if row["version"] == int(which)), which)
+    return daemon.raw(f"/v1/overlays/{segment(gateway)}/{segment(which)}")
+
+
+def _bytes(source: str) -> bytes:
+    if source == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {source}: {error.strerror}") from error
+
+
+def _verdict(data: bytes, **expected: Any) -> "Verdict":
+    from grid.overlay import verify
+
+    return verify(data, **expected)
+
+
+def _reason(verdict: "Verdict") -> Reason:
+    return verdict.reason or Reason.MALFORMED_STRUCTURE
+
+
+def _accepted(data: bytes, gateway: str) -> "Envelope":
+    verdict = _verdict(data)
+    if verdict.envelope is None:
+        raise DaemonError(f"a document of {gateway} is refused: {verdict.detail}", reason=_reason(verdict), hint="")
+    return verdict.envelope
+
+
+def _document_tables(envelope: "Envelope") -> list[Any]:
+    publication = envelope.publication
+    title = f"{envelope.scope.gateway or '-'} at {envelope.local_site}, picker {envelope.picker or 'none'}"
+    if publication is not None:
+        title += f", version {publication.version} of epoch {publication.epoch}"
+    title += f", revision {(envelope.revision or 'none')[:12]}"
+    parts: list[Any] = [
+        table(
+            title,
+            ("capability", "group", "weight", "site", "cluster", "admission", "tier", "fresh", "stable id"),
+            [
+                (
+                    one.name,
+                    one.selection_group,
+                    one.traffic_weight,
+                    one.site,
+                    one.cluster,
+                    one.admission_state,
+                    one.selection_tier,
+                    one.fresh,
+                    one.stable_id,
+                )
+                for one in envelope.candidates
+            ],
+        )
+    ]
+    if envelope.excluded:
+        rows = [(left.provider, left.site, left.reason, left.detail) for left in envelope.excluded]
+        parts.append(table("left out", ("provider", "site", "reason", "detail"), rows))
+    return parts

@@ -1,0 +1,69 @@
+"""Health that the data plane has seen: providers whose connections fail are used last, until they answer again.
+
+Passive: a failed connection, or answers of which most are errors, sets a provider back for a second, twice as long each
+time up to half a minute; one that is tried again and answers is healthy at once. Active sources (an Envoy's admin) report
+clusters without a healthy endpoint. Before anything was observed nobody is set back, and since a provider set back is
+still used where nothing else is left, a wrong observation costs preference, never service.
+"""
+
+from collections.abc import Collection
+
+from grid.gateway.draws import SPAN, Bits
+
+_FIRST = 1.0
+_LONGEST = 30.0
+_WEIGHT = 0.1
+"""Weight of the newest outcome in the running share of failures: about the last twenty count."""
+
+_BAD = 0.5
+_ENOUGH = 5
+"""Outcomes seen before a share of failures counts."""
+
+
+class ObservedHealth:
+    """What is known of one provider. Times are monotonic s."""
+
+    __slots__ = ("_back_off", "_failing", "_seen", "reported_down", "until")
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self.reported_down = False
+        self._back_off = _FIRST
+        self._failing = 0.0
+        self._seen = 0
+
+    def healthy(self, now: float) -> bool:
+        """Whether it may be used like any other."""
+        return not self.reported_down and now >= self.until
+
+    def connect_failed(self, now: float, bits: Bits) -> None:
+        """No connection could be made: set back at once."""
+        self._set_back(now, bits)
+
+    def answered(self, now: float, bits: Bits, *, failed: bool) -> None:
+        """A response came; ``failed`` where it is the provider's fault."""
+        self._seen += 1
+        self._failing += _WEIGHT * (failed - self._failing)
+        if not failed:
+            if now >= self.until:
+                self._back_off = _FIRST
+            return
+        recent = self._failing / (1 - (1 - _WEIGHT) ** self._seen)
+        if self._seen >= _ENOUGH and recent > _BAD and now >= self.until:
+            self._set_back(now, bits)
+
+    def _set_back(self, now: float, bits: Bits) -> None:
+        # A spread of a fifth, so that gateways do not all come back in the same instant.
+        self.until = now + self._back_off * (0.9 + 0.2 * bits(32) / SPAN)
+        self._back_off = min(_LONGEST, self._back_off * 2)
+        self._failing, self._seen = 0.0, 0
+
+
+def report(observed: dict[tuple[str, str], ObservedHealth], down: Collection[str]) -> bool:
+    """Take over which clusters an active source calls down; whether anything changed."""
+    changed = False
+    for (_, cluster), health in observed.items():
+        is_down = cluster in down
+        changed |= is_down is not health.reported_down
+        health.reported_down = is_down
+    return changed
