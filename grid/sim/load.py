@@ -6,6 +6,7 @@ import random
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,10 +29,10 @@ class Choice(Protocol):
 
 
 class Router(Protocol):
-    """What picks."""
+    """What picks, and counts what is under way."""
 
-    def pick(self, model: str) -> Choice:
-        """A site for a request. Raises :class:`grid.model.RoutingError`."""
+    def route(self, model: str) -> AbstractContextManager[Choice]:
+        """Entered, it gives a site for a request. Raises :class:`grid.model.RoutingError`."""
         ...
 
 
@@ -135,14 +136,13 @@ class LoadGateway:
         failed: str | None = None
         for _ in range(2):
             try:
-                site = self._pick(but=failed)
+                site, why = await self._attempt(client, but=failed)
             except RoutingError as error:
                 if error.status == _TOO_MANY:
                     tally.shed += 1
                 else:
                     tally.errors += 1
                 return
-            why = await self._send(client, site)
             if why is None:
                 tally.answered[site] += 1
                 tally.by_phase.setdefault(phase, Counter())[site] += 1
@@ -154,14 +154,14 @@ class LoadGateway:
             failed = site
         tally.errors += 1
 
-    def _pick(self, *, but: str | None) -> str:
-        """A site, another one than ``but`` where the draw gives one within reason."""
-        site = self._router.pick(self._model).site
+    async def _attempt(self, client: httpx.AsyncClient, *, but: str | None) -> tuple[str, str | None]:
+        """Send the request to a site, to another one than ``but`` where the draws give one within reason."""
         draws = 0
-        while but is not None and site == but and draws < _OTHER_DRAWS:
-            site = self._router.pick(self._model).site
-            draws += 1
-        return site
+        while True:
+            with self._router.route(self._model) as choice:
+                draws += 1
+                if choice.site != but or draws > _OTHER_DRAWS:
+                    return choice.site, await self._send(client, choice.site)
 
     async def _send(self, client: httpx.AsyncClient, site: str) -> str | None:
         """None where it was answered, else why not."""

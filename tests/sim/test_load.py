@@ -1,6 +1,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -23,13 +24,19 @@ class Turns:
 
     def __init__(self, *turns: str | RoutingError) -> None:
         self._turns: Iterator[str | RoutingError] = cycle(turns)
+        self.under_way = 0
 
-    def pick(self, model: str) -> Picked:
+    @contextmanager
+    def route(self, model: str) -> Iterator[Picked]:
         assert model == "sim-model"
         turn = next(self._turns)
         if isinstance(turn, RoutingError):
             raise turn
-        return Picked(turn)
+        self.under_way += 1
+        try:
+            yield Picked(turn)
+        finally:
+            self.under_way -= 1
 
 
 @pytest.fixture
@@ -55,6 +62,7 @@ async def run(
     await until(lambda: enough(gateway))
     end.set()
     await task
+    assert router.under_way == 0
     return gateway
 
 

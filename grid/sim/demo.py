@@ -1,0 +1,377 @@
+"""``grid demo``: a whole network on one machine, from EPP pages to requests, with something happening to it.
+
+Sites are simulated; everything else is the real thing: the daemon with its embedded bus and its HTTP side, gateways
+that use the client library, requests over HTTP. All of it on loopback, in one process and one redis-server.
+"""
+
+import asyncio
+import contextlib
+import random
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from rich.console import Console
+from rich.live import Live
+
+from grid.bus.server import embedded_socket
+from grid.config import parse
+from grid.daemon import Daemon
+from grid.gateway import GridClient
+from grid.model import GridError, Reason
+from grid.sim import demo_stage, demo_view
+from grid.sim.demo_view import GatewayCell, Scene, SiteRow
+from grid.sim.load import LoadGateway
+from grid.sim.scenario import DEFAULT, SCENARIOS, Phase, Scenario, play
+from grid.sim.site import SimulatedSite
+
+_LOOK = 0.5
+_LINE_EVERY = 2.0
+_READY_WITHIN = 20.0
+_STARTUP_POLL = 0.02
+_EVENTS_KEPT = 50
+_TOLD_KINDS = frozenset({"published", "provider", "leader", "bus", "drain"})
+
+OnEvent = Callable[[str], None]
+
+
+def run_demo(
+    duration: float = 40.0,
+    *,
+    sites: int = 3,
+    scenario: str = DEFAULT,
+    console: Console | None = None,
+    on_event: OnEvent | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Run a demo of ``duration`` s and give its summary; ends by itself, and cleanly on Ctrl-C (KeyboardInterrupt).
+
+    ``console``: where the live table goes on a terminal and lines go otherwise; None: nothing is shown. ``on_event``:
+    hears every event as a sentence. The summary has the keys of ``grid demo --output json``. Raises GridError where the
+    arguments are no good or a part cannot start.
+    """
+    chosen = _scenario(scenario, sites, duration)
+    with _quiet_logs():
+        return asyncio.run(demonstrate(duration, sites, chosen, console=console, on_event=on_event, seed=seed))
+
+
+def _scenario(name: str, sites: int, duration: float) -> Scenario:
+    if name not in SCENARIOS:
+        raise GridError(f"no scenario {name!r}", reason=Reason.USAGE, hint=f"there are {', '.join(SCENARIOS)}")
+    if not 2 <= sites <= demo_stage.MOST_SITES:
+        raise GridError(f"{sites} sites", reason=Reason.USAGE, hint=f"take 2 to {demo_stage.MOST_SITES}")
+    if not 1.0 <= duration <= 86_400.0:
+        raise GridError(f"a duration of {duration:g} s", reason=Reason.USAGE, hint="take 1 to 86400")
+    return SCENARIOS[name]
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """The daemon's log would tear the live table apart; what matters of it comes as events."""
+    before = structlog.get_config()
+    structlog.configure(
+        logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop], cache_logger_on_first_use=False
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(_logger: Any, _method: str, _event: Any) -> Any:
+    raise structlog.DropEvent
+
+
+async def demonstrate(
+    duration: float,
+    sites: int,
+    scenario: Scenario,
+    *,
+    console: Console | None = None,
+    on_event: OnEvent | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """The same on a running event loop."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="grid-demo-") as folder:
+        async with _started(
+            Path(folder), sites, duration=duration, scenario=scenario, rng=rng, on_event=on_event
+        ) as demo:
+            return await demo.run(console)
+
+
+@asynccontextmanager
+async def _started(
+    folder: Path, count: int, *, duration: float, scenario: Scenario, rng: random.Random, on_event: OnEvent | None
+) -> AsyncIterator["_Demo"]:
+    """Everything begun in its order, and ended in the reverse of it."""
+    sites = demo_stage.make_sites(count, rng)
+    async with AsyncExitStack() as stack:
+        for site in sites.values():
+            stack.push_async_callback(site.stop)
+        await asyncio.to_thread(demo_stage.write_token, folder)
+        await demo_stage.start_sites(sites)
+        config = parse(demo_stage.as_text(demo_stage.configuration(sites, folder, duration)))
+        daemon = Daemon(config)
+        stack.push_async_callback(daemon.stop)
+        await daemon.start()
+        socket = embedded_socket(config.network, config.daemon.state_dir)
+        clients = {}
+        for name in config.gateways:
+            draws = random.Random(rng.getrandbits(64))
+            client = GridClient(network=config.network, gateway=name, state_dir=config.daemon.state_dir, rng=draws)
+            clients[name] = await stack.enter_async_context(client)
+        bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        asking = httpx.AsyncClient(base_url=daemon.url, trust_env=False, verify=bare, timeout=5.0)
+        desk = _Desk(await stack.enter_async_context(asking), socket)
+        yield _Demo(sites, daemon, desk, clients, scenario=scenario, duration=duration, rng=rng, on_event=on_event)
+
+
+class _Desk:
+    """The operator's place: the daemon's HTTP side, and a hand on the bus."""
+
+    def __init__(self, http: httpx.AsyncClient, socket: Path) -> None:
+        self._http = http
+        self._socket = socket
+
+    async def get(self, path: str) -> Any:
+        """A JSON answer; None where there is none (yet)."""
+        try:
+            answer = await self._http.get(path)
+        except httpx.TransportError:
+            return None
+        return answer.json() if answer.status_code == httpx.codes.OK else None
+
+    async def restart_bus(self) -> None:
+        """The daemon that embeds the server starts it again, empty."""
+        async with Redis(unix_socket_path=str(self._socket)) as redis:
+            with contextlib.suppress(RedisError):
+                await redis.shutdown(nosave=True)
+
+    async def drain(self, provider: str) -> None:
+        """As ``grid drain`` does it."""
+        answer = await self._http.post("/v1/drains", json={"target": provider, "reason": "demo"})
+        answer.raise_for_status()
+
+    async def undrain(self, provider: str) -> None:
+        """As ``grid undrain`` does it."""
+        answer = await self._http.delete(f"/v1/drains/{provider}")
+        answer.raise_for_status()
+
+
+class _Demo:
+    """A demo that has been started: it runs the load and the scenario, and watches."""
+
+    def __init__(
+        self,
+        sites: Mapping[str, SimulatedSite],
+        daemon: Daemon,
+        desk: _Desk,
+        clients: Mapping[str, GridClient],
+        *,
+        scenario: Scenario,
+        duration: float,
+        rng: random.Random,
+        on_event: OnEvent | None,
+    ) -> None:
+        self._sites = sites
+        self._daemon = daemon
+        self._desk = desk
+        self._scenario = scenario
+        self._duration = duration
+        self._on_event = on_event
+        self._phase = Phase("starting", "everything begins")
+        self._sentence = self._phase.sentence
+        self._begun = time.monotonic()
+        self._events: list[str] = []
+        self._published: list[Mapping[str, object]] = []
+        self._told: set[tuple[str, str]] = set()
+        rate = demo_stage.GATEWAY_LOAD * next(iter(sites.values())).shape.rate
+        urls = {name: site.url for name, site in sites.items()}
+        self._gateways = {
+            name: LoadGateway(name, client, urls, model=demo_stage.MODEL, rate=rate, on_failure=self._failed,
+                              rng=random.Random(rng.getrandbits(64)))
+            for name, client in clients.items()
+        }  # fmt: skip
+        self._clients = clients
+        self._shown: dict[str, dict[str, float]] = {name: {} for name in clients}
+
+    async def run(self, console: Console | None) -> dict[str, Any]:
+        """Wait until gateways can pick, play the scenario under load, sum up."""
+        following = asyncio.create_task(self._follow_events(), name="demo events")
+        watching = asyncio.create_task(self._watch(console), name="demo watch")
+        end = asyncio.Event()
+        loads: list[asyncio.Task[None]] = []
+        try:
+            await self._ready()
+            loads = [asyncio.create_task(gateway.run(end), name=f"load of {name}")
+                     for name, gateway in self._gateways.items()]  # fmt: skip
+            self._begun = time.monotonic()
+            await play(self._scenario, demo_stage.World(self._sites, self._desk), self._duration, self._enter)
+            end.set()
+            await asyncio.gather(*loads)
+            return await self._summary()
+        finally:
+            for task in (*loads, watching, following):
+                task.cancel()
+            await asyncio.gather(*loads, watching, following, return_exceptions=True)
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    async def _ready(self) -> None:
+        """Every gateway can pick and every site has been read."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _READY_WITHIN
+        while True:
+            missing = [name for name, client in self._clients.items() if not _can_pick(client)]
+            providers = [] if missing else await self._desk.get("/v1/providers") or []
+            if providers and all(one["state"] == "fresh" for one in providers):
+                return
+            if loop.time() > deadline:
+                if missing:
+                    raise GridError(
+                        f"no document reached {', '.join(missing)} within {_READY_WITHIN:g} s", reason=Reason.NO_OVERLAY
+                    )
+                return
+            await asyncio.sleep(_STARTUP_POLL)
+
+    def _enter(self, phase: Phase, sentence: str) -> None:
+        self._phase, self._sentence = phase, sentence
+        self._told.clear()
+        for gateway in self._gateways.values():
+            gateway.phase = phase.name
+        self._tell(f"[{phase.name}] {sentence}")
+
+    def _failed(self, site: str, why: str) -> None:
+        """Once per phase, site and cause is enough: a dying site fails many requests at once."""
+        if (site, why) not in self._told:
+            self._told.add((site, why))
+            self._tell(f"requests to {site} fail ({why}) and are tried elsewhere")
+
+    def _tell(self, sentence: str) -> None:
+        stamped = f"{time.monotonic() - self._begun:5.1f}s {sentence}"
+        self._events = [*self._events, stamped][-_EVENTS_KEPT:]
+        if self._on_event is not None:
+            self._on_event(stamped)
+
+    async def _follow_events(self) -> None:
+        async for event in self._daemon.events.feed(0):
+            if event is None:
+                continue
+            if event.kind == "published":
+                self._published.append(event.fields)
+            if event.kind in _TOLD_KINDS:
+                self._tell(event.sentence)
+
+    # --- what is seen -----------------------------------------------------------------------------------------------
+
+    async def _watch(self, console: Console | None) -> None:
+        if console is None:
+            return
+        if console.is_terminal:
+            with Live(console=console, auto_refresh=False, transient=True) as screen:
+                while True:
+                    screen.update(demo_view.live(await self._look()), refresh=True)
+                    await asyncio.sleep(_LOOK)
+        while True:
+            console.print(demo_view.line(await self._look()), highlight=False, soft_wrap=True)
+            await asyncio.sleep(_LINE_EVERY)
+
+    async def _look(self) -> Scene:
+        providers = await self._desk.get("/v1/providers") or []
+        documents = {name: await self._desk.get(f"/v1/overlays/{name}") for name in self._gateways}
+        groups = {name: _groups(document) for name, document in documents.items()}
+        for name, gateway in self._gateways.items():
+            self._shown[name] = gateway.take_recent() or self._shown[name]
+        rows = tuple(
+            SiteRow(
+                site=one["site"],
+                dialect=self._sites[one["site"]].shape.profile,
+                ready=one["ready_endpoints"],
+                held=one["held"],
+                capacity=one["capacity"],
+                saturation=one["saturation"],
+                freshness=one["state"],
+                state=one["admission_state"] or "",
+                reason=one["reason"] or "",
+                cells={
+                    name: GatewayCell(groups[name].get(one["site"]), self._shown[name].get(one["site"], 0.0))
+                    for name in self._gateways
+                },
+            )
+            for one in providers
+        )
+        places = {
+            name: f"v{document['publication']['version']} {document['revision'].removeprefix('sha256:')[:8]}"
+            if document
+            else "-"
+            for name, document in documents.items()
+        }
+        elapsed = max(0.0, time.monotonic() - self._begun)
+        return Scene(elapsed, self._duration, self._phase.name, self._sentence, rows, places, tuple(self._events))
+
+    async def _summary(self) -> dict[str, Any]:
+        providers = {}
+        for name in self._sites:
+            found = await self._desk.get(f"/v1/providers/{name}") or {}
+            providers[name] = found
+        errors = sum(gateway.tally.errors for gateway in self._gateways.values())
+        return {
+            "scenario": self._scenario.name,
+            "duration_s": self._duration,
+            "sites": list(self._sites),
+            "published": len(self._published),
+            "revisions": len({str(one["revision"]) for one in self._published}),
+            "scrapes": sum(one.get("scrapes", 0) for one in providers.values()),
+            "requests": sum(gateway.tally.requests for gateway in self._gateways.values()),
+            "providers": providers,
+            "gateways": {name: self._totals(name) for name in self._gateways},
+            "phases": {
+                phase.name: {name: _rounded(one.tally.shares(phase.name)) for name, one in self._gateways.items()}
+                for phase in self._scenario.phases
+            },
+            "errors": errors,
+        }
+
+    def _totals(self, name: str) -> dict[str, Any]:
+        tally, state = self._gateways[name].tally, self._clients[name].state
+        return {
+            "version": state.version,
+            "epoch": state.epoch,
+            "revision": state.revision,
+            "requests": tally.requests,
+            "retried": tally.retried,
+            "shares": _rounded(tally.shares()),
+            "shed": tally.shed,
+            "errors": tally.errors,
+        }
+
+
+def _rounded(shares: Mapping[str, float]) -> dict[str, float]:
+    return {site: round(share, 4) for site, share in shares.items()}
+
+
+def _can_pick(client: GridClient) -> bool:
+    try:
+        client.pick(demo_stage.MODEL)
+    except GridError:
+        return False
+    return True
+
+
+def _groups(document: Mapping[str, Any] | None) -> dict[str, int]:
+    """The selection group of each site that a document admits to."""
+    candidates = [] if document is None else document["overlay"]["candidates"]
+    return {
+        one["site"]: one.get("selection_group", one.get("rank", 0))
+        for one in candidates
+        if one["admission_state"] != "none"
+    }
