@@ -1,4 +1,4 @@
-"""Files that are made from the code: schemas, vectors, the tables of reasons and metrics. Tests hold them against drift."""
+"""Files made from the code: schemas, vectors, tables of reasons and metrics. Tests hold them against drift."""
 
 import json
 from collections.abc import Iterator

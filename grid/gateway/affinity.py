@@ -1,9 +1,10 @@
 """Keeping a session where its cache is.
 
-Two modes. **table**: the first pick of a session is remembered in this process and repeated while the candidate may take
-existing work; bounded, least recently used first out, each use starts the time to live anew. **hash**: the session's key
-decides, so that all gateways agree without sharing anything: weighted rendezvous hashing inside the group, with the bound
-of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016) on the estimate.
+Two modes. **table**: the first pick of a session is remembered in this process and repeated while the candidate may
+take existing work; bounded, least recently used first out, each use starts the time to live anew. **hash**: the
+session's key decides, so that all gateways agree without sharing anything: weighted rendezvous hashing inside the
+group, with the bound of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016) on the
+estimate.
 
 A session's key is never kept or shown: only a keyed hash of it, scoped by tenant and capability.
 """

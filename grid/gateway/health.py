@@ -1,9 +1,9 @@
 """Health that the data plane has seen: providers whose connections fail are used last, until they answer again.
 
-Passive: a failed connection, or answers of which most are errors, sets a provider back for a second, twice as long each
-time up to half a minute; one that is tried again and answers is healthy at once. Active sources (an Envoy's admin) report
-clusters without a healthy endpoint. Before anything was observed nobody is set back, and since a provider set back is
-still used where nothing else is left, a wrong observation costs preference, never service.
+Passive: a failed connection, or answers of which most are errors, sets a provider back for a second, twice as long
+each time up to half a minute; one that is tried again and answers is healthy at once. Active sources (an Envoy's
+admin) report clusters without a healthy endpoint. Before anything was observed nobody is set back, and since a
+provider set back is still used where nothing else is left, a wrong observation costs preference, never service.
 """
 
 from collections.abc import Collection

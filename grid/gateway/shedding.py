@@ -1,8 +1,8 @@
 """When to refuse new work of a model: every site that could take it is past full, and known to be.
 
-Judged once per frame on saturation, not on KV pressure: all known and above ``START`` begins it, one below ``END`` (or no
-longer known, since nobody is refused on a missing number) ends it. Between frames the estimates stand in: while all are
-above the overflow bound, new work is refused too, which bounds what the last resort may pile up.
+Judged once per frame on saturation, not on KV pressure: all known and above ``START`` begins it, one below ``END``
+(or no longer known, since nobody is refused on a missing number) ends it. Between frames the estimates stand in:
+while all are above the overflow bound, new work is refused too, which bounds what the last resort may pile up.
 """
 
 from collections.abc import Iterable
