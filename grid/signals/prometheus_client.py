@@ -4,7 +4,6 @@
 nothing from the environment, no redirects, a limit on the answer, and one deadline for all of it.
 """
 
-import re
 import ssl
 import time
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from urllib3.util.retry import Retry
 
 from grid.model import Reason, ScrapeError
 from grid.signals.causes import exchange_reason
+from grid.signals.credentials import CredentialFiles
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """Bytes of one answer. A pool's signals are some kB; much more means that ``match`` is far too wide."""
 
 _CHUNK: Final = 64 * 1024
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +85,18 @@ class PrometheusClient:
         cert_file: Path | None = None,
         key_file: Path | None = None,
     ) -> None:
-        self._token_file, self._ca_file, self._cert_file, self._key_file = token_file, ca_file, cert_file, key_file
+        self._files = CredentialFiles(
+            token_file=token_file,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=any((ca_file, cert_file, key_file)),
+        )
         self.shown = _without_secrets(url)
         """The URL without what it may hold of secrets."""
         self._session = _Session()
-        self._session.verify = str(ca_file) if ca_file else True
+        roots = ssl.get_default_verify_paths()  # requests would bring roots of its own instead of the system's
+        self._session.verify = str(ca_file or roots.cafile or roots.capath or "") or True
         if cert_file:
             self._session.cert = (str(cert_file), str(key_file)) if key_file else str(cert_file)
         # The next scrape is the retry: nothing is tried again within one.
@@ -122,17 +128,10 @@ class PrometheusClient:
         self._session.close()
 
     def _headers(self) -> dict[str, str]:
+        """Return the headers of a query; read the files first, since requests would not name the broken one."""
+        token = self._files.load().token
         headers = {"user-agent": "grid", "accept": "application/json"}
-        if self._token_file is None:
-            return headers
-        try:
-            token = self._token_file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise self._error(Reason.CREDENTIAL_FILE, f"{self._token_file}: {error}") from error
-        if not _TOKEN.fullmatch(token):
-            what = "is empty" if not token else "holds more than one word of printable ASCII"
-            raise self._error(Reason.CREDENTIAL_FILE, f"{self._token_file} {what}")
-        return headers | {"authorization": f"Bearer {token}"}
+        return headers | {"authorization": f"Bearer {token}"} if token else headers
 
     def _refused(self, response: requests.Response) -> ScrapeError:
         """Make an error of a status other than 200."""
@@ -166,28 +165,11 @@ class PrometheusClient:
             return self._error(Reason.BAD_ENCODING, "its content encoding is broken")
         if isinstance(error, requests.exceptions.ChunkedEncodingError):
             return self._error(exchange_reason(error, default=Reason.TRUNCATED), "the answer ends early")
-        if not isinstance(error, requests.ConnectionError) or isinstance(error, requests.exceptions.SSLError):
-            fault = self._material_fault()
-            if fault:
-                return self._error(Reason.TLS_MATERIAL, fault)
         if isinstance(error, requests.ConnectionError):
             reason = exchange_reason(error, default=Reason.PROMETHEUS_ERROR)
             unspoken = reason is Reason.PROMETHEUS_ERROR
             return self._error(reason, "what answers there does not speak HTTP" if unspoken else reason.meaning)
         return self._error(Reason.PROMETHEUS_ERROR, f"{type(error).__name__}: {error}"[:300])
-
-    def _material_fault(self) -> str:
-        """Say what is wrong with ca_file, cert_file or key_file, empty where nothing is."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        try:
-            if self._ca_file:
-                context.load_verify_locations(self._ca_file)
-            if self._cert_file:
-                context.load_cert_chain(self._cert_file, self._key_file)
-        except OSError as error:  # SSLError is one
-            files = ", ".join(str(file) for file in (self._ca_file, self._cert_file, self._key_file) if file)
-            return f"{files}: {error.strerror or error}"
-        return ""
 
     def _error(self, reason: Reason, detail: str, hint: str | None = None) -> ScrapeError:
         return ScrapeError(f"{self.shown}: {detail}", reason=reason, hint=hint)

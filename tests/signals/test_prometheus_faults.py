@@ -140,11 +140,11 @@ async def test_token_files_that_are_of_no_use(tmp_path: Path) -> None:
 
     async with serve(handler) as origin:
         for content, words in (
-            (None, "No such file"),
+            (None, "cannot be read"),
             (b"", "is empty"),
             (b" \n", "is empty"),
-            (b"two words", "one word"),
-            (b"a\r\nx-evil: 1", "one word"),
+            (b"two words", "blanks"),
+            (b"a\r\nx-evil: 1", "line breaks"),
             (b"\xff\xfe", "token"),
         ):
             file = tmp_path / "token"
