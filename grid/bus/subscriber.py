@@ -234,7 +234,8 @@ class Subscriber:
                     f"no signal frame from {self._state.where} for {HEARTBEATS * self._interval:g} s",
                     reason=Reason.HEARTBEAT_MISSED,
                 )
-            await asyncio.sleep(left)
+            # In steps, since a frame may shorten the interval.
+            await asyncio.sleep(min(left, self._interval))
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
