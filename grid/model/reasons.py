@@ -43,6 +43,12 @@ class Reason(StrEnum):
         "the connection broke before an answer came",
         "the EPP may be restarting; the next scrape tells",
     )
+    BAD_URL = (
+        "bad_url",
+        "exchange",
+        "the source URL cannot be used",
+        "write it as http://host:port/metrics or https://host:port/metrics",
+    )
     NOT_HTTP = (
         "not_http",
         "exchange",

@@ -41,11 +41,16 @@ class Decompressor:
         self.raw_bytes = 0
         self.page_bytes = 0
 
+    def expect(self, content_length: str) -> None:
+        """Refuse at once a body that is announced as larger than the limit, as far as that says anything."""
+        if content_length.isdecimal() and int(content_length) > self._limit:
+            raise self._too_large(int(content_length))
+
     def pieces(self, data: bytes) -> Iterator[bytes]:
         """What ``data`` adds to the page, in pieces of at most :data:`PIECE` bytes."""
         self.raw_bytes += len(data)
         if self.raw_bytes > self._limit:
-            raise ScrapeError(f"the page is larger than {self._limit} bytes", reason=Reason.TOO_LARGE)
+            raise self._too_large(self.raw_bytes)
         if self._stream is not None:
             yield from self._inflated(self._stream, data)
             return
@@ -91,13 +96,16 @@ class Decompressor:
     def _count(self, piece: bytes, consumed: int) -> None:
         self.page_bytes += len(piece)
         if self.page_bytes > self._limit:
-            raise ScrapeError(f"the page is larger than {self._limit} bytes", reason=Reason.TOO_LARGE)
+            raise self._too_large(self.page_bytes)
         if self.page_bytes > _RATIO_FROM and self.page_bytes > _MAX_RATIO * consumed:
             raise ScrapeError(
                 f"the page unpacks to more than {_MAX_RATIO} times its size ({consumed} bytes gave {self.page_bytes})",
                 reason=Reason.TOO_LARGE,
                 hint="no EPP page does; look at what answers at this URL",
             )
+
+    def _too_large(self, size: int) -> ScrapeError:
+        return ScrapeError(f"{size} bytes or more, where {self._limit} are allowed", reason=Reason.TOO_LARGE)
 
 
 def is_gzip(data: bytes) -> bool:
