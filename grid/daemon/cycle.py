@@ -30,6 +30,8 @@ JOIN = 0.02
 """S within which news is joined."""
 SHARE = 0.1
 """Of one core, for ordinary cycles."""
+URGENT_SHARE = 0.5
+"""Of one core, whatever happens: when a thousand providers fall at once, scrapes and the lease must go on."""
 
 _log = structlog.get_logger("grid.daemon")
 
@@ -68,6 +70,7 @@ class Cycle:
         self._urgent = Bell()
         self._news_at: float | None = None
         self._not_before = 0.0
+        self._urgent_not_before = 0.0
         self._said_faults: Mapping[str, str] = {}
 
     def ask(self, *, urgent: bool = False, sample: bool = False) -> None:
@@ -94,9 +97,9 @@ class Cycle:
         board = self._board
         await self._news.wait(max(0.0, board.cycled_at + board.interval - self._clock()))
         # Whatever comes from here on is part of this cycle.
-        joined_at = self._clock() + JOIN
+        soonest = max(self._clock() + JOIN, self._urgent_not_before)
         await self._urgent.wait(max(JOIN, self._not_before - self._clock()))
-        await asyncio.sleep(max(0.0, joined_at - self._clock()))
+        await asyncio.sleep(max(0.0, soonest - self._clock()))
         self._news.clear()
         self._urgent.clear()
 
@@ -125,6 +128,7 @@ class Cycle:
             cost = time.perf_counter() - started
             board.cycled_at = now
             self._not_before = self._clock() + min(cost * (1 / SHARE - 1), board.interval / 2)
+            self._urgent_not_before = self._clock() + min(cost * (1 / URGENT_SHARE - 1), board.interval / 2)
         self._metrics.cycle_duration.observe(cost)
         board.memory = planned.outcome.memory
         board.memory_urgent = board.memory_urgent or bool(planned.outcome.changes)
@@ -167,6 +171,8 @@ class Cycle:
         )
         published = [] if order is None else [one.gateway for one in order.published]
         changed = bool(planned.outcome.changes or published or faults != self._said_faults)
+        # While the first round goes on, every cycle decides something new and nothing comes of it.
+        changed = changed and self._observer.round_complete
         self._said_faults = faults
         self._metrics.cycles.labels("changed" if changed else "unchanged").inc()
         self._events.add_cycle(sentence, {"published": published, "changed": changed}, changed=changed)

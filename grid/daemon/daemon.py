@@ -151,7 +151,7 @@ class Daemon:
         )
 
     async def stop(self, grace: float = GRACE) -> None:
-        """End within about ``grace`` s: not ready, nothing new; what is being published goes out; the lease is let go."""
+        """End within about ``grace`` s: not ready, nothing new; what is being published goes out; the lease ends."""
         deadline = self._clock() + grace
         self._ticker.stop()
         if self._assembled:

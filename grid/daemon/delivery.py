@@ -146,7 +146,8 @@ class Delivery:
                 self._failed(order, {document.gateway: error})
             else:
                 # It may have gone out with the first attempt, whose outcome the error has hidden.
-                if one.changed or before.get(one.gateway, one.position) != one.position:
+                ours = one.epoch == self._leadership.lease.epoch
+                if one.changed or (ours and before.get(one.gateway) != one.position):
                     order.published.append(one)
 
     def _failed(self, order: Order, faults: Mapping[str, BusError]) -> None:

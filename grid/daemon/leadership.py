@@ -66,9 +66,9 @@ class Leadership:
                 await self._act()
         except LeaseError as error:
             self.step_down(error.message)
-        except BusError as error:
+        except BusError:
             if self._term and not self.lease.held():
-                self.step_down(f"the lease ran out while the bus was away: {error.message}")
+                self._ran_out()
         else:
             self._backoff.reset()
 
@@ -84,7 +84,7 @@ class Leadership:
 
     async def _act(self) -> None:
         if self._term and not self.lease.held():
-            self._follow("the lease ran out")
+            self._ran_out()
         if self._term:
             if self._clock() >= self.lease.renew_at or self._link.fault is not None:
                 await self.lease.renew()
@@ -98,6 +98,10 @@ class Leadership:
         self._term = self.lease.epoch
         self._told = False
         self._on_lead()
+
+    def _ran_out(self) -> None:
+        fault = self._link.fault
+        self._follow("the lease ran out" + (f" while the bus was away: {fault.message}" if fault is not None else ""))
 
     def _follow(self, why: str) -> None:
         if self._term or not self._told:

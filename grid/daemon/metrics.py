@@ -129,7 +129,7 @@ KEPT = (
     ),
 )
 
-_BUCKETS = {"grid_cycle_duration_seconds": _FAST, "grid_publish_duration_seconds": _FAST}
+_BUCKETS = {"grid_propagation_seconds": _SLOW}
 _BY_NAME = {family.name: family for family in (*COLLECTED, *KEPT)}
 
 
@@ -249,7 +249,7 @@ class Metrics:
 
     def _histogram(self, name: str) -> Histogram:
         family = _BY_NAME[name]
-        return Histogram(name, family.help, family.labels, registry=self.registry, buckets=_BUCKETS.get(name, _SLOW))
+        return Histogram(name, family.help, family.labels, registry=self.registry, buckets=_BUCKETS.get(name, _FAST))
 
     def _counter(self, name: str) -> Counter:
         family = _BY_NAME[name]

@@ -95,16 +95,16 @@ def reasons(
 ) -> dict[str, str]:
     """Why each document is published, for its history.
 
-    ``changed``: gateways whose document differs from the published one, with that one. What the pass decided comes
-    first; where it decided nothing new, the documents themselves are compared.
+    ``changed``: gateways whose document differs from the published one, with that one (None: the first). Mostly it is
+    what the pass decided; where it decided nothing new, the documents themselves are compared.
     """
     said = "; ".join(planned.outcome.changes)
     found = dict.fromkeys(planned.documents, _short(said or default))
-    if not said and len(changed) <= _DESCRIBED:
-        for name, old in changed.items():
-            new = verify(planned.documents[name].body).envelope
-            if new is not None:
-                found[name] = _short("; ".join(describe(old, new)) or default)
+    compared = [name for name, old in changed.items() if old is None or not said]
+    for name in compared if len(compared) <= _DESCRIBED else ():
+        new = verify(planned.documents[name].body).envelope
+        if new is not None:
+            found[name] = _short("; ".join(describe(changed[name], new)) or default)
     return found
 
 

@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+from prometheus_client import disable_created_metrics
+
 from grid.daemon import logs
 from grid.daemon.daemon import Daemon
 
@@ -21,6 +23,7 @@ def main(config: Path, *, record: Path | None = None, dry_run: bool = False, log
     interpreter would wait for it, so the process ends here with the exit code it would have had.
     """
     logs.configure(log_level)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     loop = asyncio.new_event_loop()
     try:
         daemon = Daemon(config, record=record, dry_run=dry_run)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from grid.config import Config, EppSource, PrometheusSource
 from grid.daemon.observe import Source
+from grid.model import ScrapeError
 from grid.signals.epp import EppScraper, EppTarget
 from grid.signals.prometheus import PrometheusScraper, PrometheusTarget
 from grid.signals.readiness import ReadinessProbe
-from grid.signals.scrape import Scraper
+from grid.signals.scrape import Scrape, Scraper
 
 _AT_ONCE = 50
 
@@ -71,7 +72,25 @@ def _make_some(some: Mapping[str, Declared], shared: ssl.SSLContext | None) -> d
 
 def _made(name: str, one: Declared, shared: ssl.SSLContext | None) -> Source:
     probe = None if one.probe is None else ReadinessProbe(one.probe, timeout=one.timeout, ssl_context=shared)
-    return Source(_scraper(name, one, shared), one.interval, one.timeout, probe)
+    scraper: Scraper
+    try:
+        scraper = _scraper(name, one, shared)
+    except ScrapeError as error:
+        scraper = _Unusable(error)
+    return Source(scraper, one.interval, one.timeout, probe)
+
+
+class _Unusable:
+    """Stands for a source that cannot be made, so that its fault is shown as any other and the others go on."""
+
+    def __init__(self, error: ScrapeError) -> None:
+        self._error = error
+
+    async def scrape(self) -> Scrape:
+        raise self._error
+
+    async def aclose(self) -> None:
+        pass
 
 
 def _scraper(name: str, one: Declared, shared: ssl.SSLContext | None) -> Scraper:

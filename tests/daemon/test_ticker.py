@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import pairwise
 
 import apscheduler.executors.base
 import apscheduler.schedulers.base
@@ -11,6 +10,7 @@ import pytest
 import structlog
 
 from grid.daemon.ticker import MonotonicTrigger, Ticker
+from tests.daemon.parts import gaps
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -54,10 +54,6 @@ def started(wall: WallClock, period: float, kicks: list[str]) -> tuple[Ticker, l
     ticker.every(period, "tick", lambda: runs.append(now()))
     ticker.start()
     return ticker, runs
-
-
-def gaps(runs: list[float]) -> list[float]:
-    return [later - earlier for earlier, later in pairwise(runs)]
 
 
 async def test_a_job_runs_on_its_grid(wall: WallClock) -> None:

@@ -1,0 +1,52 @@
+import pytest
+
+from grid.daemon.link import Link
+from grid.model import BusError, LeaseError, Reason
+
+
+def away(reason: Reason = Reason.BUS_UNREACHABLE) -> BusError:
+    return BusError("no", reason=reason)
+
+
+def fail(link: Link, error: BusError) -> None:
+    with pytest.raises(type(error)), link.watch():
+        raise error
+
+
+def test_it_is_not_up_before_it_has_answered() -> None:
+    link = Link(lambda _: None)
+    assert not link.up
+    with link.watch():
+        pass
+    assert link.up
+
+
+def test_changes_are_told_once() -> None:
+    told: list[Reason | None] = []
+    link = Link(lambda fault: told.append(None if fault is None else fault.reason))
+    with link.watch():
+        pass
+    with link.watch():
+        pass
+    fail(link, away())
+    fail(link, away())
+    assert not link.up
+    fail(link, away(Reason.BUS_TIMEOUT))
+    with link.watch():
+        pass
+    assert told == [None, Reason.BUS_UNREACHABLE, Reason.BUS_TIMEOUT, None]
+
+
+def test_a_refusal_of_the_lease_is_an_answer() -> None:
+    link = Link(lambda _: None)
+    fail(link, away())
+    fail(link, LeaseError("another leads", reason=Reason.STALE_EPOCH))
+    assert link.up
+
+
+def test_other_errors_say_nothing_about_the_bus() -> None:
+    link = Link(lambda _: None)
+    with pytest.raises(ValueError, match="bug"), link.watch():
+        raise ValueError("bug")
+    assert not link.up
+    assert link.fault is None
