@@ -6,24 +6,22 @@ server may take neither the threads of others nor, at the end, the process with 
 
 import asyncio
 import math
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from grid.model import Reason, ScrapeError
 from grid.signals import promql
 from grid.signals.dialects import DIALECTS
 from grid.signals.scan import read_page
 from grid.signals.scrape import Scrape
+from grid.signals.threads import in_daemon_thread
 
 if TYPE_CHECKING:
     from grid.signals.prometheus_client import PrometheusClient
-
-T = TypeVar("T")
 
 INTERVAL_CHECK: Final = 300.0
 """Seconds after which the interval of the server's own scrapes is looked up again."""
@@ -74,7 +72,7 @@ class PrometheusScraper:
         if self._running is not None and not self._running.done():
             raise ScrapeError(f"{self._shown}: the query before this one still hangs", reason=Reason.TIMEOUT)
         deadline = time.monotonic() + self._timeout
-        self._running = _in_thread(lambda: self._read(deadline), name=f"prometheus-{self._provider}")
+        self._running = in_daemon_thread(lambda: self._read(deadline), name=f"prometheus-{self._provider}")
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.wrap_future(self._running)
@@ -162,18 +160,3 @@ class PrometheusScraper:
     def _close(self) -> None:
         if self._client is not None:
             self._client.close()
-
-
-def _in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Run ``work`` in a new daemon thread: it ends with the process, however long a server keeps silent."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 (whatever it is belongs to the one who waits)
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future

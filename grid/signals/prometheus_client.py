@@ -166,9 +166,8 @@ class PrometheusClient:
         if isinstance(error, requests.exceptions.ChunkedEncodingError):
             return self._error(exchange_reason(error, default=Reason.TRUNCATED), "the answer ends early")
         if isinstance(error, requests.ConnectionError):
-            reason = exchange_reason(error, default=Reason.PROMETHEUS_ERROR)
-            unspoken = reason is Reason.PROMETHEUS_ERROR
-            return self._error(reason, "what answers there does not speak HTTP" if unspoken else reason.meaning)
+            reason = exchange_reason(error, default=Reason.NOT_HTTP)
+            return self._error(reason, reason.meaning)
         return self._error(Reason.PROMETHEUS_ERROR, f"{type(error).__name__}: {error}"[:300])
 
     def _error(self, reason: Reason, detail: str, hint: str | None = None) -> ScrapeError:

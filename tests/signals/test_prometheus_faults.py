@@ -89,7 +89,7 @@ def threads(provider: str) -> int:
         (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", Reason.TRUNCATED, "ends early"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{", Reason.TRUNCATED, "ends early"),
         (None, Reason.DISCONNECTED, "broke before an answer"),
-        (b"SSH-2.0-OpenSSH_9\r\n", Reason.PROMETHEUS_ERROR, "does not speak HTTP"),
+        (b"SSH-2.0-OpenSSH_9\r\n", Reason.NOT_HTTP, "does not speak HTTP"),
         (vector(sample(READY, "2"), sample(READY | {"name": "other"}, "2")), Reason.POOL_AMBIGUOUS, "'llama', 'other'"),
     ],
 )  # fmt: skip
