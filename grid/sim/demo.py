@@ -6,6 +6,7 @@ that use the client library, requests over HTTP. All of it on loopback, in one p
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 import tempfile
@@ -17,14 +18,13 @@ from typing import Any
 
 import httpx
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 from rich.console import Console
 from rich.live import Live
 
 from grid.bus.server import embedded_socket
 from grid.config import parse
 from grid.daemon import Daemon
+from grid.debug import Event
 from grid.gateway import GridClient
 from grid.model import GridError, Reason
 from grid.sim import demo_stage, demo_view
@@ -59,8 +59,11 @@ def run_demo(
     arguments are no good or a part cannot start.
     """
     chosen = _scenario(scenario, sites, duration)
-    with _quiet_logs():
-        return asyncio.run(demonstrate(duration, sites, chosen, console=console, on_event=on_event, seed=seed))
+    rng = random.Random(seed)
+    with _quiet_logs(), tempfile.TemporaryDirectory(prefix="grid-demo-") as folder:
+        return asyncio.run(
+            _demonstrate(Path(folder), sites, console, duration=duration, scenario=chosen, rng=rng, on_event=on_event)
+        )
 
 
 def _scenario(name: str, sites: int, duration: float) -> Scenario:
@@ -77,12 +80,13 @@ def _scenario(name: str, sites: int, duration: float) -> Scenario:
 def _quiet_logs() -> Iterator[None]:
     """The daemon's log would tear the live table apart; what matters of it comes as events."""
     before = structlog.get_config()
-    structlog.configure(
-        logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop], cache_logger_on_first_use=False
-    )
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
+    silence = logging.NullHandler()
+    logging.getLogger().addHandler(silence)
     try:
         yield
     finally:
+        logging.getLogger().removeHandler(silence)
         structlog.configure(**before)
 
 
@@ -90,22 +94,18 @@ def _drop(_logger: Any, _method: str, _event: Any) -> Any:
     raise structlog.DropEvent
 
 
-async def demonstrate(
-    duration: float,
+async def _demonstrate(
+    folder: Path,
     sites: int,
-    scenario: Scenario,
+    console: Console | None,
     *,
-    console: Console | None = None,
-    on_event: OnEvent | None = None,
-    seed: int | None = None,
+    duration: float,
+    scenario: Scenario,
+    rng: random.Random,
+    on_event: OnEvent | None,
 ) -> dict[str, Any]:
-    """The same on a running event loop."""
-    rng = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="grid-demo-") as folder:
-        async with _started(
-            Path(folder), sites, duration=duration, scenario=scenario, rng=rng, on_event=on_event
-        ) as demo:
-            return await demo.run(console)
+    async with _started(folder, sites, duration=duration, scenario=scenario, rng=rng, on_event=on_event) as demo:
+        return await demo.run(console)
 
 
 @asynccontextmanager
@@ -152,9 +152,13 @@ class _Desk:
 
     async def restart_bus(self) -> None:
         """The daemon that embeds the server starts it again, empty."""
-        async with Redis(unix_socket_path=str(self._socket)) as redis:
-            with contextlib.suppress(RedisError):
-                await redis.shutdown(nosave=True)
+        # Not through a client library: it would take the end for a lost connection and send the command again.
+        with contextlib.suppress(ConnectionError):
+            reader, writer = await asyncio.open_unix_connection(str(self._socket))
+            writer.write(b"SHUTDOWN NOSAVE\r\n")
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
 
     async def drain(self, provider: str) -> None:
         """As ``grid drain`` does it."""
@@ -206,23 +210,26 @@ class _Demo:
 
     async def run(self, console: Console | None) -> dict[str, Any]:
         """Wait until gateways can pick, play the scenario under load, sum up."""
-        following = asyncio.create_task(self._follow_events(), name="demo events")
-        watching = asyncio.create_task(self._watch(console), name="demo watch")
-        end = asyncio.Event()
-        loads: list[asyncio.Task[None]] = []
-        try:
-            await self._ready()
-            loads = [asyncio.create_task(gateway.run(end), name=f"load of {name}")
-                     for name, gateway in self._gateways.items()]  # fmt: skip
+        await self._ready()
+        past = self._daemon.events.history()
+        for event in past:
+            self._hear(event)
+        async with asyncio.TaskGroup() as group:
+            beside = [
+                group.create_task(self._follow_events(past[-1].id if past else 0), name="demo events"),
+                group.create_task(self._watch(console), name="demo watch"),
+            ]
+            end = asyncio.Event()
+            loads = [
+                group.create_task(gateway.run(end), name=f"load of {name}") for name, gateway in self._gateways.items()
+            ]
             self._begun = time.monotonic()
             await play(self._scenario, demo_stage.World(self._sites, self._desk), self._duration, self._enter)
             end.set()
-            await asyncio.gather(*loads)
-            return await self._summary()
-        finally:
-            for task in (*loads, watching, following):
+            await asyncio.wait(loads)
+            for task in beside:
                 task.cancel()
-            await asyncio.gather(*loads, watching, following, return_exceptions=True)
+            return await self._summary()
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -232,7 +239,7 @@ class _Demo:
         deadline = loop.time() + _READY_WITHIN
         while True:
             missing = [name for name, client in self._clients.items() if not _can_pick(client)]
-            providers = [] if missing else await self._desk.get("/v1/providers") or []
+            providers = [] if missing else await self._providers()
             if providers and all(one["state"] == "fresh" for one in providers):
                 return
             if loop.time() > deadline:
@@ -262,14 +269,16 @@ class _Demo:
         if self._on_event is not None:
             self._on_event(stamped)
 
-    async def _follow_events(self) -> None:
-        async for event in self._daemon.events.feed(0):
-            if event is None:
-                continue
-            if event.kind == "published":
-                self._published.append(event.fields)
-            if event.kind in _TOLD_KINDS:
-                self._tell(event.sentence)
+    def _hear(self, event: Event) -> None:
+        if event.kind == "published":
+            self._published.append(event.fields)
+        if event.kind in _TOLD_KINDS:
+            self._tell(event.sentence)
+
+    async def _follow_events(self, after: int) -> None:
+        async for event in self._daemon.events.feed(after):
+            if event is not None:
+                self._hear(event)
 
     # --- what is seen -----------------------------------------------------------------------------------------------
 
@@ -285,8 +294,12 @@ class _Demo:
             console.print(demo_view.line(await self._look()), highlight=False, soft_wrap=True)
             await asyncio.sleep(_LINE_EVERY)
 
+    async def _providers(self) -> list[dict[str, Any]]:
+        found = await self._desk.get("/v1/providers")
+        return [] if found is None else list(found["providers"])
+
     async def _look(self) -> Scene:
-        providers = await self._desk.get("/v1/providers") or []
+        providers = await self._providers()
         documents = {name: await self._desk.get(f"/v1/overlays/{name}") for name in self._gateways}
         groups = {name: _groups(document) for name, document in documents.items()}
         for name, gateway in self._gateways.items():
@@ -309,12 +322,8 @@ class _Demo:
             )
             for one in providers
         )
-        places = {
-            name: f"v{document['publication']['version']} {document['revision'].removeprefix('sha256:')[:8]}"
-            if document
-            else "-"
-            for name, document in documents.items()
-        }
+        places = {name: f"v{client.state.version} {(client.state.revision or '-')[:8]}"
+                  for name, client in self._clients.items()}  # fmt: skip
         elapsed = max(0.0, time.monotonic() - self._begun)
         return Scene(elapsed, self._duration, self._phase.name, self._sentence, rows, places, tuple(self._events))
 

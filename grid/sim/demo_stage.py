@@ -91,7 +91,7 @@ def configuration(sites: Mapping[str, SimulatedSite], folder: Path, duration: fl
             f"{GATEWAY_PREFIX}-{other}": {
                 "site": other,
                 "order": "scoreFirst",
-                "placement": "headroom",
+                "placement": "capacity",
                 "picker": "weightedRandom",
             },
         },

@@ -70,7 +70,7 @@ def live(scene: Scene) -> Group:
     bar = ProgressBar(total=scene.duration, completed=min(scene.elapsed, scene.duration), width=40)
     head = Text.assemble((f"{scene.phase}: ", "bold"), scene.sentence)
     documents = Text("  ".join(f"{name} {document}" for name, document in scene.gateways.items()), style="dim")
-    events = [Text(event, style="dim") for event in scene.events[-_EVENTS_SHOWN:]]
+    events = [Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in scene.events[-_EVENTS_SHOWN:]]
     clock = Text(f"{scene.elapsed:.0f} of {scene.duration:.0f} s")
     return Group(head, bar, clock, table, documents, *events)
 

@@ -18,6 +18,8 @@ _TIMEOUT = 6.0
 _PATIENCE = 3.0
 _MOST_AT_ONCE = 512
 _OTHER_DRAWS = 16
+_NEWS_WITHIN = 2.5
+_NEWS_POLL = 0.05
 _TOO_MANY = 429
 
 
@@ -58,8 +60,8 @@ class LoadGateway:
     """Sends steady load through one router: evenly spaced requests, each in a task of its own.
 
     ``urls``: where each site takes requests. ``rate``: requests per second. ``on_failure`` hears of every site that
-    failed a request, in words. A request that fails is picked again once, elsewhere if the router offers another site,
-    and counted in ``retried``; one that fails again is an error.
+    failed a request, in words. A request that fails is picked again once, elsewhere if the router offers another site
+    within 2.5 s, and counted in ``retried``; one that fails again is an error.
     """
 
     def __init__(
@@ -155,13 +157,19 @@ class LoadGateway:
         tally.errors += 1
 
     async def _attempt(self, client: httpx.AsyncClient, *, but: str | None) -> tuple[str, str | None]:
-        """Send the request to a site, to another one than ``but`` where the draws give one within reason."""
+        """Send the request to a site; to another one than ``but`` where the router offers one within reason.
+
+        While all draws give ``but``, its loss has not come round yet: then a new document is waited for.
+        """
         draws = 0
+        deadline = asyncio.get_running_loop().time() + _NEWS_WITHIN
         while True:
             with self._router.route(self._model) as choice:
-                draws += 1
-                if choice.site != but or draws > _OTHER_DRAWS:
+                if choice.site != but or asyncio.get_running_loop().time() >= deadline:
                     return choice.site, await self._send(client, choice.site)
+            draws += 1
+            if draws % _OTHER_DRAWS == 0:
+                await asyncio.sleep(_NEWS_POLL)
 
     async def _send(self, client: httpx.AsyncClient, site: str) -> str | None:
         """None where it was answered, else why not."""
