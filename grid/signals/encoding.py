@@ -83,8 +83,11 @@ class Decompressor:
             try:
                 piece = stream.decompress(data, PIECE)
             except zlib.error as error:
-                claims = "is none" if self.page_bytes == 0 else f"is damaged after {self.page_bytes} bytes unpacked"
-                raise ScrapeError(f"the body claims to be gzip but {claims}", reason=Reason.BAD_ENCODING) from error
+                told = str(error).rpartition(": ")[2]
+                raise ScrapeError(
+                    f"the body claims to be gzip and cannot be unpacked beyond {self.page_bytes} bytes ({told})",
+                    reason=Reason.BAD_ENCODING,
+                ) from error
             ended = stream.eof
             data = stream.unused_data if ended else stream.unconsumed_tail
             if piece:

@@ -220,7 +220,7 @@ class _PoolReader:
         if group is None:
             return None
         self.check(group)
-        return group.value
+        return group.value + 0.0 if group.value is not None else None  # no -0
 
     def count(self, name: str, key: Key) -> int | None:
         value = self.first(name, key)

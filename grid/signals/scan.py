@@ -110,18 +110,20 @@ def read_page(
 
 def compare(previous: Reading, current: Reading) -> tuple[Problem, ...]:
     """What only two readings of one EPP in a row can tell: that it restarted, or that it lost polls in between."""
+    same_process = False
     if previous.started_at is not None and current.started_at is not None:
         moved = current.started_at - previous.started_at
         if abs(moved) > _START_JITTER:
             return (Problem(Reason.RESTARTED, f"started {moved:+.0f} s from the process read before"),)
-    errors = current.poll_errors
-    # The series comes into being with the first error, so none before is none counted.
-    before = previous.poll_errors or 0.0
-    if previous.poll_errors is not None and (errors or 0.0) < before:
-        return (Problem(Reason.RESTARTED, f"its count of poll errors fell from {before:.0f} to {errors or 0:.0f}"),)
-    if errors is not None and errors > before:
-        return (Problem(Reason.POLL_ERRORS, f"{errors - before:.0f} more since the last scrape"),)
-    return ()
+        same_process = True
+    # The series comes into being with the first error, so in one process none before is none counted.
+    before = previous.poll_errors if previous.poll_errors is not None else (0.0 if same_process else None)
+    after = current.poll_errors
+    if before is None or after is None or before == after:
+        return ()
+    if after < before:
+        return (Problem(Reason.RESTARTED, f"its count of poll errors fell from {before:.0f} to {after:.0f}"),)
+    return (Problem(Reason.POLL_ERRORS, f"{after - before:.0f} more since the last scrape, {after:.0f} in all"),)
 
 
 def _no_page(reader: LineReader) -> Problem | None:
