@@ -59,8 +59,8 @@ class BusConfig(Protocol):
 class BusSettings:
     """How to reach the bus. ``timeout`` (s) bounds connecting and every answer; a whole call takes at most twice that.
 
-    TLS is spoken with ``rediss`` addresses, and whenever a TLS file is named (but not on a unix socket). A
-    ``password_file`` is read again at every new connection.
+    TLS is spoken with ``rediss`` addresses, where ``with_tls`` says so, and where a TLS file is named; never on a unix
+    socket. A ``password_file`` is read again at every new connection.
     """
 
     address: BusAddress = field(default_factory=lambda: BusAddress(Place.EMBEDDED))
@@ -69,6 +69,7 @@ class BusSettings:
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
+    with_tls: bool = False
     timeout: float = 2.0
 
     @classmethod
@@ -87,13 +88,14 @@ class BusSettings:
             ca_file=_path(tls.ca_file) if tls else None,
             cert_file=_path(tls.cert_file) if tls else None,
             key_file=_path(tls.key_file) if tls else None,
+            with_tls=tls is not None,
         )
 
     @property
     def tls(self) -> bool:
         if self.address.place in (Place.UNIX, Place.EMBEDDED):
             return False
-        return self.address.tls or any((self.ca_file, self.cert_file, self.key_file))
+        return self.address.tls or self.with_tls or any((self.ca_file, self.cert_file, self.key_file))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import orjson
 from grid.bus.lease import MAX_NUMBER
 from grid.bus.order import NOWHERE, Choice, Position, choose
 from grid.model import Problem, Reason
-from grid.overlay import Envelope, Scope, verify
+from grid.overlay import Envelope, Scope, Verdict, verify
 
 
 class Source(StrEnum):
@@ -76,7 +76,7 @@ class Holding:
         """
         if position is not None and (choice := self.choose(position, revision)) is not Choice.APPLY:
             return self._declined(choice, position, revision)
-        verdict = verify(document, scope=self._scope, key=self._key)
+        verdict = judge(document, self._scope, self._key)
         if verdict.envelope is None:
             return Problem(verdict.reason or Reason.MALFORMED_STRUCTURE, verdict.detail)
         own = verdict.envelope.position
@@ -100,6 +100,30 @@ class Holding:
 
     def _declined(self, choice: Choice, position: Position, revision: str | None) -> Problem | None:
         return self.clash(position, revision) if choice is Choice.CLASH else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    document: bytes
+    scope: Scope
+    key: bytes | None
+    verdict: Verdict
+
+
+_judged: tuple[_Judged, ...] = ()
+"""The newest judgements of this process. Gateways that share a process get the same bytes, and judge them once."""
+_JUDGED = 4
+
+
+def judge(document: bytes, scope: Scope, key: bytes | None) -> Verdict:
+    """``verify`` of these very bytes, remembered for a few documents."""
+    global _judged  # noqa: PLW0603 - one reference, swapped whole
+    for known in _judged:
+        if known.document == document and known.key == key and known.scope == scope:
+            return known.verdict
+    verdict = verify(document, scope=scope, key=key)
+    _judged = (_Judged(document, scope, key, verdict), *_judged[: _JUDGED - 1])
+    return verdict
 
 
 def read_announcement(data: bytes) -> Announcement | Problem:

@@ -21,6 +21,8 @@ from grid.overlay import Document, SignalFrame
 from grid.overlay.signing import Sign
 
 ATTEMPTS = 4
+AT_ONCE = 4
+"""Documents on their way at the same time: many large ones must not wait for each other's connection into a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,15 @@ class Publisher(Store):
         if not documents:
             return []
         seen = await self._check([document.gateway for document in documents], lease)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def bring(document: Document, held: _Seen) -> Published:
+            async with turns:
+                why = reason if isinstance(reason, str) else reason[document.gateway]
+                return await self._bring(document, held, lease, why)
+
         results = await asyncio.gather(
-            *(
-                self._bring(document, held, lease, reason if isinstance(reason, str) else reason[document.gateway])
-                for document, held in zip(documents, seen, strict=True)
-            ),
-            return_exceptions=True,
+            *(bring(document, held) for document, held in zip(documents, seen, strict=True)), return_exceptions=True
         )
         done: list[Published] = []
         failed: list[BaseException] = []

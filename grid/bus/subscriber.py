@@ -47,7 +47,7 @@ class FrameDelivery:
     received_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counts:
     """How often what happened since the start."""
 
@@ -119,8 +119,13 @@ class Subscriber:
         self._reread = reread
         self._rng = rng or random.Random()
         self._holding = Holding(scope or Scope(network=network, gateway=gateway), key)
-        self._state = SubscriberState()
         self._counts = Counts()
+        self._connected = False
+        self._where = ""
+        self._term = 0
+        self._applied_at: float | None = None
+        self._problem: Problem | None = None
+        self._problem_at: float | None = None
         # Announcements begin with the gateway's name, so those of others are told apart without parsing them.
         self._mine = f'{{"gateway":"{gateway}",'.encode()
         self._best: Announcement | None = None
@@ -130,6 +135,8 @@ class Subscriber:
         self._interval = 1.0
         self._beat = 0.0
         self._stale_since: float | None = None
+        self._silent_for: Reason | None = None
+        """Why no frame comes, as last logged: an outage is told once, not at every try."""
         self._full = False
         self._wanted = asyncio.Event()
         self._applied = asyncio.Event()
@@ -146,13 +153,18 @@ class Subscriber:
     def state(self) -> SubscriberState:
         """A look at it now."""
         held = self._holding.held
-        return replace(
-            self._state,
+        return SubscriberState(
+            connected=self._connected,
+            where=self._where,
             position=self._holding.position,
             revision=self._holding.revision,
             source=held.source if held else None,
+            applied_at=self._applied_at,
             stale_since=self._stale_since if held else None,
-            counts=self._counts,
+            term=self._term,
+            problem=self._problem,
+            problem_at=self._problem_at,
+            counts=replace(self._counts),
         )
 
     def start(self) -> None:
@@ -187,7 +199,7 @@ class Subscriber:
                     pause.reset()
                 await asyncio.sleep(pause.next())
         finally:
-            self._state = replace(self._state, connected=False)
+            self._connected = False
             await stop(saver)
             await self._save_last()
 
@@ -200,8 +212,8 @@ class Subscriber:
             try:
                 self._beat = time.monotonic()
                 self._named = self._announced = NOWHERE
-                self._state = replace(self._state, connected=True, where=connection.where)
-                self._count(sessions=1)
+                self._connected, self._where = True, connection.where
+                self._counts.sessions += 1
                 works: dict[str, Coroutine[Any, Any, None]] = {
                     "messages": self._receive(feed, connection.keys.overlays.encode()),
                     "reads": self._read(connection),
@@ -219,19 +231,19 @@ class Subscriber:
     def _lost(self, error: BusError) -> None:
         if self._stale_since is None:
             self._stale_since = time.time() - (time.monotonic() - self._beat)
-        known = self._state.problem is not None and self._state.problem.code is error.reason
-        if self._state.connected or not known:
+        if self._silent_for is not error.reason:
             log.warning("bus lost; the last good document stays", gateway=self._gateway, error=str(error))
-        self._state = replace(self._state, connected=False)
-        self._problem(Problem(error.reason, str(error)))
+            self._silent_for = error.reason
+        self._connected = False
+        self._problem, self._problem_at = Problem(error.reason, str(error)), time.time()
 
     async def _watch(self) -> None:
         while True:
             left = self._beat + HEARTBEATS * self._interval - time.monotonic()
             if left <= 0:
-                self._count(missed_heartbeats=1)
+                self._counts.missed_heartbeats += 1
                 raise BusError(
-                    f"no signal frame from {self._state.where} for {HEARTBEATS * self._interval:g} s",
+                    f"no signal frame from {self._where} for {HEARTBEATS * self._interval:g} s",
                     reason=Reason.HEARTBEAT_MISSED,
                 )
             # In steps, since a frame may shorten the interval.
@@ -258,14 +270,14 @@ class Subscriber:
         if heard.gateway != self._gateway:
             return
         if skipped(self._announced, heard.position):
-            self._count(gaps=1)
+            self._counts.gaps += 1
             self._want(full=False)
         self._announced = max(self._announced, heard.position)
         choice = self._holding.choose(heard.position, heard.revision)
         if choice is Choice.CLASH:
             self._clashed(self._holding.clash(heard.position, heard.revision))
         elif choice is Choice.OLDER:
-            self._count(older=1)
+            self._counts.older += 1
         elif choice is Choice.APPLY and (self._best is None or heard.position > self._best.position):
             if self._best is None:
                 asyncio.get_running_loop().call_soon(self._apply_best)
@@ -290,11 +302,14 @@ class Subscriber:
         if frame.network != self._network or order <= self._frame:
             return
         self._frame = order
-        self._count(frames=1)
+        self._counts.frames += 1
         self._interval = min(max(frame.interval_s, 0.1), 30.0)
         self._beat = max(self._beat, received_at)
         self._stale_since = None
-        self._state = replace(self._state, term=max(self._state.term, frame.epoch))
+        if self._silent_for is not None:
+            log.info("bus found again", gateway=self._gateway, where=self._where)
+            self._silent_for = None
+        self._term = max(self._term, frame.epoch)
         named = frame.documents.get(self._gateway)
         if named is not None:
             self._compare(Position(*named))
@@ -332,7 +347,7 @@ class Subscriber:
         epoch, version, revision = await connection.command(
             "HMGET", connection.keys.overlay(self._gateway), "epoch", "version", "revision"
         )
-        self._count(reads=1)
+        self._counts.reads += 1
         try:
             position = Position(int(epoch), int(version))
         except (TypeError, ValueError):
@@ -344,7 +359,7 @@ class Subscriber:
 
     async def _read_document(self, connection: Connection) -> None:
         found = await Store(connection).read(self._gateway)
-        self._count(reads=1)
+        self._counts.reads += 1
         if found is not None:
             self._offer(found.document, Source.READ, found.position, found.revision)
 
@@ -373,10 +388,9 @@ class Subscriber:
                 if source is Source.MESSAGE:
                     self._want(full=True)
         elif result is not None:
-            self._count(applied=1)
-            self._state = replace(
-                self._state, applied_at=time.time(), term=max(self._state.term, result.position.epoch)
-            )
+            self._counts.applied += 1
+            self._applied_at = time.time()
+            self._term = max(self._term, result.position.epoch)
             if self._save_to is not None and source is not Source.SAVED:
                 self._unsaved = result
                 self._save.set()
@@ -391,23 +405,17 @@ class Subscriber:
             log.exception("callback failed", gateway=self._gateway)
 
     def _clashed(self, problem: Problem) -> None:
-        self._count(clashes=1)
+        self._counts.clashes += 1
         self._note("document clash; the held one stays", problem)
 
     def _rejected(self, problem: Problem) -> None:
-        self._count(rejected=1)
+        self._counts.rejected += 1
         self._note("document or frame refused; the last good one stays", problem)
 
     def _note(self, event: str, problem: Problem) -> None:
-        if problem != self._state.problem:
+        if problem != self._problem:
             log.warning(event, gateway=self._gateway, reason=problem.code, detail=problem.detail)
-        self._problem(problem)
-
-    def _problem(self, problem: Problem) -> None:
-        self._state = replace(self._state, problem=problem, problem_at=time.time())
-
-    def _count(self, **more: int) -> None:
-        self._counts = replace(self._counts, **{name: getattr(self._counts, name) + by for name, by in more.items()})
+        self._problem, self._problem_at = problem, time.time()
 
     # --- reports and the file ----------------------------------------------------------------------------------------
 

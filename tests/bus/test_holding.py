@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grid.bus.holding import Announcement, Delivery, Holding, Source, read_announcement, saved_position
+from grid.bus import holding as holding_module
+from grid.bus.holding import Announcement, Delivery, Holding, Source, judge, read_announcement, saved_position
 from grid.bus.order import NOWHERE, Choice, Position
 from grid.bus.publisher import announcement
 from grid.model import Problem, Reason
-from grid.overlay import Scope
+from grid.overlay import Scope, Verdict, verify
 from tests.bus.documents import document, published
 
 SCOPE = Scope(network="acme", gateway="edge")
@@ -147,3 +148,22 @@ def test_an_unreadable_announcement_is_a_problem(data: bytes) -> None:
 def test_a_saved_file_without_a_place_counts_as_nowhere(data: bytes) -> None:
     assert saved_position(data) == NOWHERE
     assert saved_position(published(1, 7, 12)) == Position(7, 12)
+
+
+def test_the_same_bytes_are_judged_once_and_other_expectations_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[bytes] = []
+
+    def counting(data: bytes, *, scope: Scope | None, key: bytes | None) -> Verdict:
+        judged.append(data)
+        return verify(data, scope=scope, key=key)
+
+    monkeypatch.setattr(holding_module, "verify", counting)
+    data = published("judged once", 7, 12)
+    for _ in range(3):
+        assert judge(bytes(bytearray(data)), SCOPE, None).accepted
+    assert judged == [data]
+    assert judge(data, Scope(network="other"), None).reason is Reason.SCOPE_MISMATCH
+    assert judge(data, SCOPE, bytes(32)).reason is Reason.SIGNATURE_MISSING
+    assert judge(data.replace(b"cluster-1", b"cluster-9"), SCOPE, None).reason is Reason.DIGEST_MISMATCH
+    assert len(judged) == 4
+    assert judge(data, SCOPE, None).accepted
