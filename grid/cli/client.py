@@ -102,7 +102,7 @@ class Daemon:
 
     def _unreachable(self, error: Exception) -> DaemonError:
         return DaemonError(
-            f"no answer from {self.url}: {error or type(error).__name__}", reason=Reason.DAEMON_UNREACHABLE
+            f"no answer from {self.url}: {str(error) or type(error).__name__}", reason=Reason.DAEMON_UNREACHABLE
         )
 
     def _judge(self, answer: "httpx.Response") -> None:
@@ -112,7 +112,7 @@ class Daemon:
         problem = _problem(answer)
         detail = str(problem.get("detail") or problem.get("title") or f"{self.url} answered {answer.status_code}")
         code, hint = str(problem.get("code", "")), problem.get("hint")
-        reason = Reason(code) if code in set(Reason) else Reason.HTTP_STATUS
+        reason = Reason.find(code) or Reason.HTTP_STATUS
         kind: type[DaemonError] = DaemonError
         if answer.status_code in (401, 403, 409):
             kind = _RefusedError

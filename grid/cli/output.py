@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_PIPE_WIDTH = 4096
+
+
 class Output(StrEnum):
     """Forms of a listing."""
 
@@ -36,14 +39,14 @@ def say(text: str) -> None:
 
 
 def console() -> "Console":
-    """A console on stdout that honours NO_COLOR and never wraps identities when piped."""
+    """A console on stdout that honours NO_COLOR; a pipe has no width, so nothing is cut there."""
     from rich.console import Console
 
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table":
-    """A plain table; numbers to the right where a column's name ends in a unit or is a count is not guessed at."""
+    """A plain table. On a terminal long cells are folded, in a pipe every row is one line."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -9,6 +9,8 @@ import typer
 from grid.cli.output import Output, OutputOption, emit, say, table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from grid.model import Load, Problem, Reading
 
 
@@ -148,8 +150,8 @@ _MEANING = {
 }
 
 
-def _tables(source: str, size: int, report: dict[str, object]) -> list[object]:
-    shown: list[object] = [
+def _tables(source: str, size: int, report: dict[str, object]) -> "list[Table | str]":
+    shown: list[Table | str] = [
         table(
             f"{source} ({size:,} bytes)",
             ("signal", "value", "meaning"),
@@ -158,13 +160,11 @@ def _tables(source: str, size: int, report: dict[str, object]) -> list[object]:
     ]
     problems = report["problems"]
     if isinstance(problems, list) and problems:
-        from grid.model import Reason
-
         shown.append(
             table(
                 "problems",
                 ("code", "detail", "next step"),
-                [(problem["code"], problem["detail"], Reason(problem["code"]).hint) for problem in problems],
+                [(problem["code"], problem["detail"], problem["code"].hint) for problem in problems],
             )
         )
     return shown

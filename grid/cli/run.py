@@ -2,11 +2,9 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-
-from grid.cli.output import Output, OutputOption, emit, table
 
 
 class LogLevel(StrEnum):
@@ -21,7 +19,6 @@ class LogLevel(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
     app.command("run")(run)
-    app.command("replay")(replay)
 
 
 def run(

@@ -23,6 +23,11 @@ class Reason(StrEnum):
         member.hint = hint
         return member
 
+    @classmethod
+    def find(cls, code: str) -> "Reason | None":
+        """The reason with this code, None where there is none (a newer program's, say)."""
+        return next((reason for reason in cls if reason.value == code), None)
+
     # --- the exchange with a source -------------------------------------------------------------------------------
     DNS_FAILED = ("dns_failed", "exchange", "the host name does not resolve", "check the host in the source URL")
     CONNECT_REFUSED = (
@@ -408,6 +413,25 @@ class Reason(StrEnum):
     BAD_MODEL = ("bad_model", "routing", "no model, a blank one, or one over 256 bytes")
     CAPACITY_EXHAUSTED = ("capacity_exhausted", "routing", "every provider of the model is held back by pressure")
     NO_HEALTHY_SITE = ("no_healthy_site", "routing", "no provider of the model may take work")
+    # --- request admission --------------------------------------------------------------------------------------------
+    QUEUE_FULL = (
+        "queue_full",
+        "admission",
+        "the queue of the request's band and model is full",
+        "come back after Retry-After; max_queued bounds the queue, more capacity drains it",
+    )
+    QUEUE_TIMEOUT = (
+        "queue_timeout",
+        "admission",
+        "the request waited as long as it may",
+        "come back after Retry-After; max_wait bounds the wait, and higher bands go first",
+    )
+    ADMISSION_REFUSED = (
+        "admission_refused",
+        "admission",
+        "refused at the door: it could not have been served in time",
+        "give it a later deadline, or come back after Retry-After",
+    )
     # --- what everyone may say ----------------------------------------------------------------------------------------
     USAGE = ("usage", "general", "the command was called wrongly", "grid COMMAND --help shows how")
     NOT_FOUND = ("not_found", "general", "no such thing")
