@@ -112,7 +112,7 @@ class Daemon:
         problem = _problem(answer)
         detail = str(problem.get("detail") or problem.get("title") or f"{self.url} answered {answer.status_code}")
         code, hint = str(problem.get("code", "")), problem.get("hint")
-        reason = Reason.find(code) or Reason.HTTP_STATUS
+        reason = Reason.of(code) or Reason.HTTP_STATUS
         kind: type[DaemonError] = DaemonError
         if answer.status_code in (401, 403, 409):
             kind = _RefusedError

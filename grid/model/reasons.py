@@ -24,7 +24,7 @@ class Reason(StrEnum):
         return member
 
     @classmethod
-    def find(cls, code: str) -> "Reason | None":
+    def of(cls, code: str) -> "Reason | None":
         """The reason with this code, None where there is none (a newer program's, say)."""
         return next((reason for reason in cls if reason.value == code), None)
 
