@@ -115,7 +115,7 @@ def _come_back(memory: Hysteresis, load: Load, pressure: Pressure | None, now: f
 def _press(memory: Hysteresis, load: Load, pressure: Pressure, now: float) -> Hysteresis:
     if not _pressed(load, pressure):
         return replace(memory, pressed=0)
-    pressed = memory.pressed + 1
+    pressed = min(memory.pressed + 1, pressure.enter_scrapes)
     if pressed < pressure.enter_scrapes or not _passed(memory.since, pressure.min_time, now):
         return replace(memory, pressed=pressed)
     return replace(memory, state=_EXISTING, since=now, pressed=0, calm=0, calm_since=None)
@@ -124,7 +124,7 @@ def _press(memory: Hysteresis, load: Load, pressure: Pressure, now: float) -> Hy
 def _release(memory: Hysteresis, calm: bool, pressure: Pressure, now: float) -> Hysteresis:
     if not calm:
         return replace(memory, calm=0, calm_since=None)
-    count = memory.calm + 1
+    count = min(memory.calm + 1, pressure.exit_scrapes)
     since = now if memory.calm_since is None else memory.calm_since
     held = _passed(since, pressure.hold_down, now) and _passed(memory.since, pressure.min_time, now)
     if count < pressure.exit_scrapes or not held:

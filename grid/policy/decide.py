@@ -97,7 +97,8 @@ def decide(given: PolicyInput) -> PolicyOutcome:
         shares,
         all_stale=given.memory.all_stale,
         previous=given.previous,
-        now=given.now,
+        first_round=not given.round_complete,
+        number=given.memory.passes + 1,
     )
     for (placement, capability), book in shares.items():
         if book.moved:
@@ -108,6 +109,7 @@ def decide(given: PolicyInput) -> PolicyOutcome:
         providers=MappingProxyType({entry.provider.id: entry.memory for entry in judged}),
         books=MappingProxyType({key: found.book for key, found in shares.items() if key[0] is not Placement.STATIC}),
         all_stale=MappingProxyType(all_stale),
+        passes=given.memory.passes + 1,
     )
     return PolicyOutcome(
         decisions=MappingProxyType({entry.provider.id: entry.decision for entry in judged}),
@@ -160,7 +162,7 @@ def _judge(
         freshness=fresh,
         demoted=ruling.demoted,
         trusted=trusted,
-        untrusted_at=None if trusted else now if was_trusted else before.untrusted_at,
+        untrusted_in=None if trusted else given.memory.passes + 1 if was_trusted else before.untrusted_in,
     )
     decision = Decision(
         provider=provider.id,

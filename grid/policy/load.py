@@ -66,6 +66,7 @@ LEVEL: Final = 0.1
 LEVEL_MARGIN: Final = 0.05
 """How far a load must leave its level before it gets another one."""
 
+_BIGGEST: Final = 1e15
 _LEVEL_CAP: Final = 1000.0
 _WINDOW_ENTRIES: Final = 32
 _ROUNDING: Final = 0.01
@@ -112,13 +113,13 @@ def assess(
 
 
 def clean(reading: Reading) -> Reading:
-    """The same reading without numbers that are none: NaN, infinities and negatives become unknown."""
+    """The same reading without numbers that are none: NaN, infinities, negatives and the absurd become unknown."""
     bad = {name: None for name in _NUMBERS if not _usable(getattr(reading, name))}
     return replace(reading, **bad) if bad else reading
 
 
 def _usable(value: float | None) -> bool:
-    return value is None or 0 <= value < math.inf
+    return value is None or 0 <= value <= _BIGGEST
 
 
 def _remember(memory: ProviderMemory, sample: Sample, observed: Observed, load: Load) -> ProviderMemory:

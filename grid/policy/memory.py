@@ -22,7 +22,7 @@ GRACE = 1e-6
 _NO_SHARES: Mapping[str, "Share"] = MappingProxyType({})
 _NO_PROVIDERS: Mapping[str, "ProviderMemory"] = MappingProxyType({})
 _NO_BOOKS: Mapping[tuple[Placement, Capability], "WeightBook"] = MappingProxyType({})
-_NO_VIEWS: Mapping[tuple[str, Capability], float] = MappingProxyType({})
+_NO_VIEWS: Mapping[tuple[str, Capability], int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ProviderMemory:
     ``sequence`` and ``counted_at`` name the newest sample that was counted. ``level``: the load it is ordered by, in
     steps (``grid.policy.order``). ``free``: smoothed free requests, as of ``free_at``. The rest is what the last pass
     decided, to tell what changes: ``admission`` None means that it has never been decided. ``trusted``: it stood among
-    the fresh ones; ``untrusted_at``: when that ended, None while it lasts or if it never did.
+    the fresh ones; ``untrusted_in``: the pass in which that ended, None while it lasts or if it never did.
     """
 
     sequence: int = 0
@@ -83,7 +83,7 @@ class ProviderMemory:
     freshness: Freshness = Freshness.ABSENT
     demoted: bool = False
     trusted: bool = False
-    untrusted_at: float | None = None
+    untrusted_in: int | None = None
 
     def counts(self, sample: Sample) -> bool:
         """Whether ``sample`` is news: another scrape than the one counted last, and a later one.
@@ -116,17 +116,20 @@ class WeightBook:
 class PolicyMemory:
     """The memory of all passes so far.
 
-    ``all_stale``: since when, for a gateway's site and a capability, none of the admitted providers has been fresh.
+    ``passes`` counts them. ``all_stale``: since which pass, for a gateway's site and a capability, none of the admitted
+    providers has been fresh.
     """
 
     providers: Mapping[str, ProviderMemory] = field(default_factory=lambda: _NO_PROVIDERS)
     books: Mapping[tuple[Placement, Capability], WeightBook] = field(default_factory=lambda: _NO_BOOKS)
-    all_stale: Mapping[tuple[str, Capability], float] = field(default_factory=lambda: _NO_VIEWS)
+    all_stale: Mapping[tuple[str, Capability], int] = field(default_factory=lambda: _NO_VIEWS)
+    passes: int = 0
 
     def to_json(self, now: float) -> dict[str, Any]:
         """As JSON values; ``now`` is the monotonic clock in s. Defaults are left out, times are ages."""
         return {
             "format": FORMAT,
+            "passes": self.passes,
             "providers": {name: _provider_out(memory, now) for name, memory in self.providers.items()},
             "books": [
                 {
@@ -142,7 +145,7 @@ class PolicyMemory:
                 for (placement, capability), book in self.books.items()
             ],
             "all_stale": [
-                {"site": site, "kind": capability.kind.value, "name": capability.name, "age": _age_out(since, now)}
+                {"site": site, "kind": capability.kind.value, "name": capability.name, "since": since}
                 for (site, capability), since in self.all_stale.items()
             ],
         }
@@ -165,7 +168,8 @@ class PolicyMemory:
         return cls(
             providers=MappingProxyType(providers),
             books=MappingProxyType(dict(_books_in(data.get("books"), now))),
-            all_stale=MappingProxyType(dict(_views_in(data.get("all_stale"), now))),
+            all_stale=MappingProxyType(dict(_views_in(data.get("all_stale")))),
+            passes=_passes_in(data.get("passes")),
         )
 
 
@@ -195,7 +199,7 @@ def _provider_out(memory: ProviderMemory, now: float) -> dict[str, Any]:
         "freshness": memory.freshness.value,
         "demoted": memory.demoted,
         "trusted": memory.trusted,
-        "untrusted_age": _age_out(memory.untrusted_at, now),
+        "untrusted_in": memory.untrusted_in,
     }
     return {key: value for key, value in out.items() if value is not None and value is not False and value != []}
 
@@ -230,7 +234,7 @@ def _provider_in(entry: Any, now: float) -> ProviderMemory:
         freshness=Freshness(entry["freshness"]),
         demoted=_flag_in(entry, "demoted"),
         trusted=_flag_in(entry, "trusted"),
-        untrusted_at=_time_in(entry, "untrusted_age", now),
+        untrusted_in=None if entry.get("untrusted_in") is None else _count_in(entry, "untrusted_in"),
     )
 
 
@@ -251,10 +255,17 @@ def _books_in(entries: Any, now: float) -> Iterator[tuple[tuple[Placement, Capab
             continue
 
 
-def _views_in(entries: Any, now: float) -> Iterator[tuple[tuple[str, Capability], float]]:
+def _passes_in(value: Any) -> int:
+    try:
+        return _whole(value)
+    except TypeError:
+        return 0
+
+
+def _views_in(entries: Any) -> Iterator[tuple[tuple[str, Capability], int]]:
     for entry in entries if isinstance(entries, list) else ():
         try:
-            yield (str(entry["site"]), _capability_in(entry)), now - _finite(entry["age"])
+            yield (str(entry["site"]), _capability_in(entry)), _whole(entry["since"])
         except (KeyError, TypeError, ValueError):
             continue
 

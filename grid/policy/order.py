@@ -10,7 +10,8 @@ know no spilling.
 
 **All stale.** Where none of the admitted providers of a capability is fresh, freshness tells nothing apart any more,
 and the last order stays in use: those that were fresh until the moment the last one was lost stand before those that
-were stale already.
+were stale already, and a plain document keeps the order by load that it had. The same holds until a daemon has tried
+every provider once.
 
 **Orders.** ``geographyFirst``: admission, standing, tier, load, identity. ``scoreFirst``: admission, standing, load,
 tier, identity. Identity is (site, cluster).
@@ -62,6 +63,7 @@ from grid.policy.memory import ProviderMemory
 from grid.policy.weights import LOWEST, Weights
 
 _UNKNOWN_LEVEL: Final = 1 << 30
+_LAST_PLACE: Final = 1 << 30
 
 _cached_stable_id = lru_cache(maxsize=65536)(stable_id)
 
@@ -109,7 +111,7 @@ class _View:
 
     members: tuple[tuple[Capability, tuple[_Member, ...]], ...]
     excluded: tuple[Exclusion, ...]
-    all_stale: Mapping[Capability, float]
+    all_stale: Mapping[Capability, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +135,16 @@ def arrange(
     serving: Sequence[tuple[Capability, Sequence[Judged]]],
     weights: Mapping[tuple[Placement, Capability], Weights],
     *,
-    all_stale: Mapping[tuple[str, Capability], float],
+    all_stale: Mapping[tuple[str, Capability], int],
     previous: Mapping[str, Sequence[PreviousCandidate]],
-    now: float,
-) -> tuple[dict[str, GatewayPlan], dict[tuple[str, Capability], float]]:
-    """The plan of every gateway, and since when each (site, capability) has been all stale.
+    first_round: bool,
+    number: int,
+) -> tuple[dict[str, GatewayPlan], dict[tuple[str, Capability], int]]:
+    """The plan of every gateway, and since which pass each (site, capability) has been all stale.
 
-    ``judged`` in the order of provider ids, ``serving`` from ``by_capability``. ``all_stale`` as the pass before left it;
-    ``previous`` gives the last order of plain documents where no load level is remembered.
+    ``judged`` in the order of provider ids, ``serving`` from ``by_capability``. ``all_stale`` as the pass before left
+    it, ``number`` that of this pass; ``previous`` gives the order of plain documents while the ``first_round`` is not
+    over or all are stale.
     """
     audiences = _audiences(network, judged)
     views: dict[str, _View] = {}
@@ -151,8 +155,10 @@ def arrange(
         view = views.get(gateway.site)
         if view is None:
             reach = _reach(network, gateway.site, judged)
-            view = views[gateway.site] = _view(gateway.site, reach, serving, audiences, all_stale=all_stale, now=now)
-        last = _positions(gateway, view, previous.get(name, ()))
+            view = views[gateway.site] = _view(
+                gateway.site, reach, serving, audiences, all_stale=all_stale, number=number
+            )
+        last = _last_places(gateway, view, previous.get(name, ()), first_round)
         key = (gateway.site, gateway.order, gateway.grouped, gateway.placement, name if last else None)
         arrangement = arrangements.get(key)
         if arrangement is None:
@@ -205,15 +211,15 @@ def _view(
     serving: Iterable[tuple[Capability, Sequence[Judged]]],
     audiences: Mapping[str, int],
     *,
-    all_stale: Mapping[tuple[str, Capability], float],
-    now: float,
+    all_stale: Mapping[tuple[str, Capability], int],
+    number: int,
 ) -> _View:
     tiers, excluded = reach
     members = []
     since = {}
     for capability, entries in serving:
         seen = [entry for entry in entries if entry.provider.id in tiers]
-        blind = _blind_since(seen, all_stale.get((site, capability)), now)
+        blind = _blind_since(seen, all_stale.get((site, capability)), number)
         if blind is not None:
             since[capability] = blind
         placed = tuple(
@@ -224,20 +230,20 @@ def _view(
     return _View(tuple(members), excluded, since)
 
 
-def _blind_since(seen: Sequence[Judged], before: float | None, now: float) -> float | None:
-    """Since when no admitted provider has been fresh; None while one is, or where none is admitted."""
+def _blind_since(seen: Sequence[Judged], before: int | None, number: int) -> int | None:
+    """Since which pass no admitted provider has been fresh; None while one is, or where none is admitted."""
     admitted = [entry for entry in seen if entry.decision.admission is not AdmissionState.NONE]
     if not admitted or any(entry.memory.trusted for entry in admitted):
         return None
-    return now if before is None else before
+    return number if before is None else before
 
 
-def _standing(entry: Judged, blind: float | None) -> Standing:
+def _standing(entry: Judged, blind: int | None) -> Standing:
     if entry.memory.trusted:
         return Standing.FRESH
     if entry.memory.demoted or entry.decision.admission is AdmissionState.NONE:
         return Standing.DEMOTED
-    if blind is not None and entry.memory.untrusted_at == blind:
+    if blind is not None and entry.memory.untrusted_in == blind:
         return Standing.FRESH
     return Standing.STALE
 
@@ -245,20 +251,25 @@ def _standing(entry: Judged, blind: float | None) -> Standing:
 # --- one gateway's order ----------------------------------------------------------------------------------------------
 
 
-def _positions(
-    gateway: Gateway, view: _View, previous: Sequence[PreviousCandidate]
-) -> dict[tuple[str, str, str, str], int]:
-    """Places in the last document, where they must stand in for load levels: plain form, all stale."""
-    if gateway.grouped or not view.all_stale:
-        return {}
-    return {(entry.kind, entry.name, entry.site, entry.cluster): index for index, entry in enumerate(previous)}
+def _last_places(
+    gateway: Gateway, view: _View, previous: Sequence[PreviousCandidate], first_round: bool
+) -> dict[Capability, dict[tuple[str, str], int]]:
+    """Per capability, the places of (site, cluster) in the last plain document, where its order stays in use."""
+    places: dict[Capability, dict[tuple[str, str], int]] = {}
+    if gateway.grouped or not (first_round or view.all_stale):
+        return places
+    for index, entry in enumerate(previous):
+        capability = Capability(entry.kind, entry.name)
+        if first_round or capability in view.all_stale:
+            places.setdefault(capability, {})[entry.site, entry.cluster] = index
+    return places
 
 
 def _arrange(
     gateway: Gateway,
     view: _View,
     weights: Mapping[tuple[Placement, Capability], Weights],
-    last: Mapping[tuple[str, str, str, str], int],
+    last: Mapping[Capability, Mapping[tuple[str, str], int]],
 ) -> _Arrangement:
     candidates: list[Candidate] = []
     steps: dict[str, list[Step]] = {}
@@ -266,7 +277,7 @@ def _arrange(
     for capability, members in view.members:
         blind = capability in view.all_stale
         if keys is None:
-            ordered = sorted(members, key=_plain_key(gateway.order, capability, last if blind else {}))
+            ordered = sorted(members, key=_plain_key(gateway.order, last.get(capability, {})))
             groups: list[int | None] = [None] * len(ordered)
         else:
             ordered = sorted(members, key=keys)
@@ -300,15 +311,13 @@ def _grouped_keys(order: Order) -> Callable[[_Member], tuple[Any, ...]]:
     return geography_first if order is Order.GEOGRAPHY_FIRST else score_first
 
 
-def _plain_key(
-    order: Order, capability: Capability, last: Mapping[tuple[str, str, str, str], int]
-) -> Callable[[_Member], tuple[Any, ...]]:
+def _plain_key(order: Order, last: Mapping[tuple[str, str], int]) -> Callable[[_Member], tuple[Any, ...]]:
     def key(member: _Member) -> tuple[Any, ...]:
         provider, level = member.judged.provider, member.judged.memory.level
         load = _UNKNOWN_LEVEL if level is None else level
-        place = last.get((capability.kind, capability.name, provider.site, provider.cluster), len(last))
+        place = last.get((provider.site, provider.cluster), _LAST_PLACE)
         tier = member.tier.rank
-        ranks = (tier, load, place) if order is Order.GEOGRAPHY_FIRST else (load, place, tier)
+        ranks = (tier, place, load) if order is Order.GEOGRAPHY_FIRST else (place, load, tier)
         return (member.judged.decision.admission.rank, member.standing, *ranks, provider.site, provider.cluster)
 
     return key

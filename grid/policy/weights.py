@@ -83,7 +83,8 @@ def live(placement: Placement, claims: Iterable[Claim], book: WeightBook, now: f
     present = sorted(claims, key=lambda claim: claim.provider)
     capacities = [claim.capacity for claim in present if claim.capacity]
     shares = {claim.provider: book.shares[claim.provider] for claim in present if claim.provider in book.shares}
-    unit = _unit(book.unit, max(capacities, default=None))
+    heaviest = max((share.weight for share in shares.values()), default=0)
+    unit = _unit(book.unit, max(capacities, default=None), heaviest)
     if unit is None:
         return static(present)
     if book.unit is not None and unit != book.unit:
@@ -109,11 +110,14 @@ def live(placement: Placement, claims: Iterable[Claim], book: WeightBook, now: f
     return Weights(weights, steps, WeightBook(unit, MappingProxyType(shares)), tuple(moved))
 
 
-def _unit(unit: float | None, largest: float | None) -> float | None:
+def _unit(unit: float | None, largest: float | None, heaviest: int) -> float | None:
     if largest is None:
         return unit
-    if unit is not None and _COARSEST < largest * unit <= HIGHEST:
-        return unit
+    if unit is not None:
+        # Held weights may lag behind a capacity that fell; they must fit the new unit too.
+        largest = max(largest, heaviest / unit)
+        if _COARSEST < largest * unit <= HIGHEST:
+            return unit
     return 2.0 ** math.floor(math.log2(_LARGEST / largest))
 
 
