@@ -11,6 +11,7 @@ from grid.model import Reason
 from grid.signals.causes import chain, exchange_reason
 
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
+_SILENT: Final = "the server may want a client certificate (cert_file and key_file), or speak no TLS at all"
 _HEAD_TOO_LARGE: Final = 431
 
 
@@ -49,18 +50,19 @@ def _tls_fault(error: ssl.SSLError) -> Fault:
     reason = exchange_reason(error)
     if said in _NO_TLS:
         return Fault(Reason.TLS_FAILED, "what answers there does not speak TLS", "use http:// or the TLS port")
+    words = said.replace("_", " ").lower()
     if isinstance(error, ssl.SSLEOFError):
-        return Fault(
-            reason,
-            "the server hung up during the handshake",
-            "it may want a client certificate (cert_file and key_file), or speak no TLS at all",
-        )
-    return Fault(reason, said.replace("_", " ").lower())
+        return Fault(reason, "the server hung up during the handshake", _SILENT)
+    return Fault(reason, words, _SILENT if said.endswith("ALERT_HANDSHAKE_FAILURE") else None)
 
 
 def _in_words(causes: list[BaseException]) -> str:
     """The innermost system error's own words."""
-    told = [cause for cause in causes if isinstance(cause, OSError) and cause.strerror]
+    told = [
+        cause
+        for cause in causes
+        if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, ssl.SSLWantReadError)
+    ]
     return f"({told[-1].strerror})" if told else ""
 
 
