@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from grid.cli.output import Output, OutputOption, console, emit
+from grid.cli.output import Output, OutputOption, console, emit, table
 
 
 def register(app: typer.Typer) -> None:
@@ -33,17 +33,17 @@ def demo(
 
       grid demo --duration 20 -o json
     """
-    from grid.sim import demo_view
     from grid.sim.scenario import SCENARIOS
 
     if list_scenarios:
         listed = [{"name": one.name, "summary": one.summary} for one in SCENARIOS.values()]
-        emit({"scenarios": listed}, output, lambda: [demo_view.scenario_table(SCENARIOS)])
+        rows = [(one["name"], one["summary"]) for one in listed]
+        emit({"scenarios": listed}, output, lambda: [table(None, ("scenario", "what happens"), rows)])
         return
     from grid.sim.demo import run_demo
 
-    shown = console() if output is Output.TABLE else None
-    summary = run_demo(duration, sites=sites, scenario=scenario, console=shown)
-    emit(summary, output, lambda: demo_view.summary_tables(summary))
+    summary = run_demo(duration, sites=sites, scenario=scenario, console=console() if output is Output.TABLE else None)
+    if output is not Output.TABLE:
+        emit(summary, output, list)
     if summary["errors"]:
         raise typer.Exit(1)
