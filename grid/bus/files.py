@@ -6,16 +6,17 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Put ``data`` at ``path`` so that a reader sees the old content or the new one, never a part, even after a crash.
 
-    The directory is made if it is missing. Raises OSError.
+    ``mode``: who may read it; the default is its owner alone. The directory is made if it is missing. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            os.fchmod(file.fileno(), mode)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

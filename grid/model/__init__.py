@@ -20,6 +20,7 @@ from grid.model.errors import BusError as BusError
 from grid.model.errors import ConfigError as ConfigError
 from grid.model.errors import ConfigProblem as ConfigProblem
 from grid.model.errors import DaemonError as DaemonError
+from grid.model.errors import DeliveryError as DeliveryError
 from grid.model.errors import GridError as GridError
 from grid.model.errors import LeaseError as LeaseError
 from grid.model.errors import OverlayError as OverlayError

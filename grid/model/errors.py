@@ -106,6 +106,10 @@ class AdmissionError(RoutingError):
     """Admission control refused a request or let it wait too long."""
 
 
+class DeliveryError(GridError):
+    """A document cannot be put where the data plane reads it."""
+
+
 class DaemonError(GridError):
     """The daemon's HTTP side cannot be reached or says no."""
 

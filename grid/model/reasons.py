@@ -432,6 +432,43 @@ class Reason(StrEnum):
         "refused at the door: it could not have been served in time",
         "give it a later deadline, or come back after Retry-After",
     )
+    # --- delivery to a data plane's file ------------------------------------------------------------------------------
+    FILE_UNWRITABLE = (
+        "file_unwritable",
+        "delivery",
+        "the file that the data plane reads cannot be written",
+        "check the path, its permissions and the space left",
+    )
+    FILE_NEWER = (
+        "file_newer",
+        "delivery",
+        "the file holds a newer document than the bus, so it stays",
+        "look for a Redis that lost data, or a second grid sync that writes the same file",
+    )
+    ADDRESS_UNKNOWN = (
+        "address_unknown",
+        "delivery",
+        "no address that Envoy could use is known for a provider, so it is left out",
+        "set the provider's url to http(s)://host:port without a path; a host name must resolve here",
+    )
+    ADDRESS_SHARED = (
+        "address_shared",
+        "delivery",
+        "two providers of one model have the same address, and Envoy takes them for one",
+        "give each its own address; a Host header alone does not tell endpoints apart",
+    )
+    ENVOY_UNREACHABLE = (
+        "envoy_unreachable",
+        "delivery",
+        "Envoy's admin side gives no readable answer, so what it runs is unknown",
+        "check data_plane.envoy_admin, and that Envoy is up",
+    )
+    NOT_APPLIED = (
+        "not_applied",
+        "delivery",
+        "Envoy does not run what was written",
+        "look into Envoy's log: it may refuse the file, or watch another path",
+    )
     # --- what everyone may say ----------------------------------------------------------------------------------------
     USAGE = ("usage", "general", "the command was called wrongly", "grid COMMAND --help shows how")
     NOT_FOUND = ("not_found", "general", "no such thing")
