@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,22 @@ _TOLD_KINDS = frozenset({"published", "provider", "leader", "bus", "drain"})
 OnEvent = Callable[[str], None]
 
 
+class DemoUsageError(GridError):
+    """An argument of the demo is no good."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be shown, for how many s, and to whom."""
+
+    scenario: Scenario
+    duration: float
+    console: Console | None
+    on_event: OnEvent | None
+
+
 def run_demo(
     duration: float = 40.0,
     *,
@@ -54,25 +71,28 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run a demo of ``duration`` s and give its summary; ends by itself, and cleanly on Ctrl-C (KeyboardInterrupt).
 
-    ``console``: where the live table goes on a terminal and lines go otherwise; None: nothing is shown. ``on_event``:
-    hears every event as a sentence. The summary has the keys of ``grid demo --output json``. Raises GridError where the
-    arguments are no good or a part cannot start.
+    ``console``: where the live table goes on a terminal, lines and events otherwise, and the summary's tables at the
+    end; None: nothing is shown. ``on_event`` hears every event as a sentence. The summary has the keys of ``grid demo
+    --output json``. Raises GridError where the arguments are no good or a part cannot start.
     """
     chosen = _scenario(scenario, sites, duration)
-    rng = random.Random(seed)
     with _quiet_logs(), tempfile.TemporaryDirectory(prefix="grid-demo-") as folder:
-        return asyncio.run(
-            _demonstrate(Path(folder), sites, console, duration=duration, scenario=chosen, rng=rng, on_event=on_event)
+        summary = asyncio.run(
+            _demonstrate(Path(folder), sites, random.Random(seed), _Plan(chosen, duration, console, on_event))
         )
+    if console is not None:
+        for part in demo_view.summary_tables(summary):
+            console.print(part)
+    return summary
 
 
 def _scenario(name: str, sites: int, duration: float) -> Scenario:
     if name not in SCENARIOS:
-        raise GridError(f"no scenario {name!r}", reason=Reason.USAGE, hint=f"there are {', '.join(SCENARIOS)}")
+        raise DemoUsageError(f"no scenario {name!r}", reason=Reason.USAGE, hint=f"there are {', '.join(SCENARIOS)}")
     if not 2 <= sites <= demo_stage.MOST_SITES:
-        raise GridError(f"{sites} sites", reason=Reason.USAGE, hint=f"take 2 to {demo_stage.MOST_SITES}")
+        raise DemoUsageError(f"{sites} sites", reason=Reason.USAGE, hint=f"take 2 to {demo_stage.MOST_SITES}")
     if not 1.0 <= duration <= 86_400.0:
-        raise GridError(f"a duration of {duration:g} s", reason=Reason.USAGE, hint="take 1 to 86400")
+        raise DemoUsageError(f"a duration of {duration:g} s", reason=Reason.USAGE, hint="take 1 to 86400")
     return SCENARIOS[name]
 
 
@@ -94,24 +114,13 @@ def _drop(_logger: Any, _method: str, _event: Any) -> Any:
     raise structlog.DropEvent
 
 
-async def _demonstrate(
-    folder: Path,
-    sites: int,
-    console: Console | None,
-    *,
-    duration: float,
-    scenario: Scenario,
-    rng: random.Random,
-    on_event: OnEvent | None,
-) -> dict[str, Any]:
-    async with _started(folder, sites, duration=duration, scenario=scenario, rng=rng, on_event=on_event) as demo:
-        return await demo.run(console)
+async def _demonstrate(folder: Path, sites: int, rng: random.Random, plan: _Plan) -> dict[str, Any]:
+    async with _started(folder, sites, rng, plan) as demo:
+        return await demo.run()
 
 
 @asynccontextmanager
-async def _started(
-    folder: Path, count: int, *, duration: float, scenario: Scenario, rng: random.Random, on_event: OnEvent | None
-) -> AsyncIterator["_Demo"]:
+async def _started(folder: Path, count: int, rng: random.Random, plan: _Plan) -> AsyncIterator["_Demo"]:
     """Everything begun in its order, and ended in the reverse of it."""
     sites = demo_stage.make_sites(count, rng)
     async with AsyncExitStack() as stack:
@@ -119,7 +128,7 @@ async def _started(
             stack.push_async_callback(site.stop)
         await asyncio.to_thread(demo_stage.write_token, folder)
         await demo_stage.start_sites(sites)
-        config = parse(demo_stage.as_text(demo_stage.configuration(sites, folder, duration)))
+        config = parse(demo_stage.as_text(demo_stage.configuration(sites, folder, plan.duration)))
         daemon = Daemon(config)
         stack.push_async_callback(daemon.stop)
         await daemon.start()
@@ -132,7 +141,7 @@ async def _started(
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         asking = httpx.AsyncClient(base_url=daemon.url, trust_env=False, verify=bare, timeout=5.0)
         desk = _Desk(await stack.enter_async_context(asking), socket)
-        yield _Demo(sites, daemon, desk, clients, scenario=scenario, duration=duration, rng=rng, on_event=on_event)
+        yield _Demo(sites, daemon, desk, clients, rng=rng, plan=plan)
 
 
 class _Desk:
@@ -181,17 +190,14 @@ class _Demo:
         desk: _Desk,
         clients: Mapping[str, GridClient],
         *,
-        scenario: Scenario,
-        duration: float,
         rng: random.Random,
-        on_event: OnEvent | None,
+        plan: _Plan,
     ) -> None:
         self._sites = sites
         self._daemon = daemon
         self._desk = desk
-        self._scenario = scenario
-        self._duration = duration
-        self._on_event = on_event
+        self._scenario, self._duration = plan.scenario, plan.duration
+        self._console, self._on_event = plan.console, plan.on_event
         self._phase = Phase("starting", "everything begins")
         self._sentence = self._phase.sentence
         self._begun = time.monotonic()
@@ -208,16 +214,17 @@ class _Demo:
         self._clients = clients
         self._shown: dict[str, dict[str, float]] = {name: {} for name in clients}
 
-    async def run(self, console: Console | None) -> dict[str, Any]:
+    async def run(self) -> dict[str, Any]:
         """Wait until gateways can pick, play the scenario under load, sum up."""
         await self._ready()
+        self._tell(f"the daemon can be looked at while it runs: {self._daemon.url}/")
         past = self._daemon.events.history()
         for event in past:
             self._hear(event)
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(self._follow_events(past[-1].id if past else 0), name="demo events"),
-                group.create_task(self._watch(console), name="demo watch"),
+                group.create_task(self._watch(), name="demo watch"),
             ]
             end = asyncio.Event()
             loads = [
@@ -268,6 +275,8 @@ class _Demo:
         self._events = [*self._events, stamped][-_EVENTS_KEPT:]
         if self._on_event is not None:
             self._on_event(stamped)
+        if self._console is not None and not self._console.is_terminal:
+            self._console.print(stamped, markup=False, highlight=False, soft_wrap=True)
 
     def _hear(self, event: Event) -> None:
         if event.kind == "published":
@@ -282,7 +291,8 @@ class _Demo:
 
     # --- what is seen -----------------------------------------------------------------------------------------------
 
-    async def _watch(self, console: Console | None) -> None:
+    async def _watch(self) -> None:
+        console = self._console
         if console is None:
             return
         if console.is_terminal:
@@ -291,7 +301,7 @@ class _Demo:
                     screen.update(demo_view.live(await self._look()), refresh=True)
                     await asyncio.sleep(_LOOK)
         while True:
-            console.print(demo_view.line(await self._look()), highlight=False, soft_wrap=True)
+            console.print(demo_view.line(await self._look()), markup=False, highlight=False, soft_wrap=True)
             await asyncio.sleep(_LINE_EVERY)
 
     async def _providers(self) -> list[dict[str, Any]]:

@@ -145,6 +145,10 @@ class SimulatedSite:
         self.epp.pool.hang(self._now())
         self._arm()
 
+    async def refuse_scrapes(self) -> None:
+        """The metrics port closes while requests go on, as when an EPP drains before it ends."""
+        await self._metrics.close()
+
     async def vanish(self) -> None:
         """The whole site is gone: connections break, and new ones are refused."""
         self.kill()

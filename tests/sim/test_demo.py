@@ -70,7 +70,10 @@ def test_a_short_demo_moves_traffic_away_and_ends_by_itself() -> None:
     for phase in phases:
         assert f"[{phase}]" in said
     assert "edge-east: version 1 of epoch" in said
-    assert "edge-east -> east 100%" in screen.getvalue()
+    shown = screen.getvalue()
+    assert "edge-east -> east 100%" in shown
+    assert all(event in shown for event in events)
+    assert "Where traffic went" in shown
 
 
 @pytest.mark.usefixtures("clean")
@@ -80,6 +83,19 @@ def test_redis_may_restart_empty_and_nothing_fails() -> None:
     assert {gateway["version"] for gateway in summary["gateways"].values()} == {1}
     assert summary["published"] == 2 * len(summary["gateways"]), "published again, with the same revisions"
     assert summary["revisions"] == len(summary["gateways"])
+
+
+@pytest.mark.usefixtures("clean")
+def test_an_operators_drain_takes_hold_and_is_taken_back() -> None:
+    events: list[str] = []
+    summary = run_demo(6.0, sites=2, scenario="drain", on_event=events.append, seed=4)
+    check(summary)
+    said = "\n".join(events)
+    assert said.index("provider east is drained") < said.index("east is no longer drained")
+    # A drain waits for no scrape; only requests that were under way already may end there.
+    assert summary["phases"]["drained"]["edge-east"].get("east", 0.0) < 0.3
+    assert summary["phases"]["back"]["edge-east"]["east"] > 0.5
+    assert summary["providers"]["east"]["drained"] is False
 
 
 @pytest.mark.parametrize(
@@ -94,7 +110,7 @@ def test_redis_may_restart_empty_and_nothing_fails() -> None:
 def test_arguments_that_are_no_good_are_told(arguments: dict[str, Any], hint: str) -> None:
     with pytest.raises(GridError) as caught:
         run_demo(**arguments)
-    assert caught.value.reason is Reason.USAGE
+    assert (caught.value.reason, caught.value.exit_code) == (Reason.USAGE, 2)
     assert hint in caught.value.hint
 
 

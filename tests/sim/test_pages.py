@@ -1,4 +1,7 @@
 import gzip
+import signal
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +10,7 @@ import httpx
 import pytest
 
 from grid.sim.exposition import CONTENT_TYPE
-from grid.sim.pages import Failure, PageServer, bomb
+from grid.sim.pages import Failure, PageServer, bomb, main
 
 PAGE = b"# TYPE a gauge\na 1\n" * 200
 
@@ -131,3 +134,27 @@ async def test_a_delay_delays(server: PageServer, client: httpx.AsyncClient) -> 
     with pytest.raises(httpx.ReadTimeout):
         await client.get(server.url("east"), timeout=0.1)
     assert (await client.get(server.url("west"), timeout=5)).content == PAGE
+
+
+def test_it_serves_files_from_a_shell(tmp_path: Path) -> None:
+    (tmp_path / "busy.txt").write_bytes(PAGE)
+    command = [sys.executable, "-m", "grid.sim.pages", f"east={tmp_path / 'busy.txt'}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    output = process.stdout
+    assert output is not None
+    try:
+        url = output.readline().strip()
+        assert httpx.get(url, trust_env=False, timeout=5).content == PAGE
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+    finally:
+        process.kill()
+        process.wait()
+        output.close()
+
+
+def test_it_says_what_is_wrong_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["east=/nowhere/page.txt"])
+    assert caught.value.code == 2
+    assert "is not NAME=FILE with a file that exists" in capsys.readouterr().err

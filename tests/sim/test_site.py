@@ -134,6 +134,15 @@ async def test_a_vanished_site_refuses_connections_and_returns_on_its_ports(
     assert (await ask(client, site)).status_code == 200
 
 
+async def test_a_draining_epp_refuses_scrapes_and_routes_on(site: SimulatedSite, client: httpx.AsyncClient) -> None:
+    await site.refuse_scrapes()
+    with pytest.raises(httpx.ConnectError):
+        await client.get(site.metrics_url)
+    assert (await ask(client, site)).status_code == 200
+    await site.revive()
+    assert (await client.get(site.metrics_url)).status_code == 200
+
+
 async def test_without_flow_control_a_dead_site_says_503(client: httpx.AsyncClient) -> None:
     site = SimulatedSite(SiteShape("old", profile="gie-1.5", pool=PoolShape(1, 2, flow_control=False), service=0.02))
     await site.start()
