@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import math
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -227,7 +227,7 @@ class Connection:
     async def _call(self, doing: str, send: Callable[[Redis], Awaitable[Any]]) -> Any:
         client: Redis | None = None
         try:
-            async with asyncio.timeout(2 * self.settings.timeout):
+            async with asyncio.timeout(2 * self.settings.timeout), _no_lost_cancellation():
                 client = await self._ready()
                 return await send(client)
         except CLIENT_ERRORS as error:
@@ -383,6 +383,20 @@ async def connect(settings: BusSettings, network: str, state_dir: Path | str | N
     Raises BusError: bus_unreachable, bus_timeout, bus_auth, bus_tls or bus_refused, with the address and no password.
     """
     return await Connection(settings, network, state_dir).open()
+
+
+@contextlib.asynccontextmanager
+async def _no_lost_cancellation() -> AsyncIterator[None]:
+    """Raise a cancellation that came inside and went nowhere.
+
+    The Redis client waits with ``asyncio.wait_for``, which before Python 3.12 drops a cancellation that comes while
+    what it waits for ends; the task would then go on for good.
+    """
+    task = asyncio.current_task()
+    asked = task.cancelling() if task else 0
+    yield
+    if task and task.cancelling() > asked:
+        raise asyncio.CancelledError
 
 
 def _read_access(settings: BusSettings) -> _Access:
