@@ -1,0 +1,70 @@
+"""How many requests this gateway had in flight at a pool a moment ago.
+
+A sample says what a pool held when it was taken, and it comes late. What this gateway did since is its count now minus
+its count then, so its count of the last seconds is kept. Asked for a stretch of time it gives the least of it, because
+a request that was under way when the sample was taken is in our count and not in the pool's: a smaller count for then
+makes the estimate larger, never smaller.
+"""
+
+from collections import deque
+from itertools import islice, pairwise
+from typing import Final
+
+STEP: Final = 0.02
+"""Changes within so many s share one entry."""
+
+MOST: Final = 1024
+"""Entries kept at most; beyond, neighbours are joined, which can only lower what is found."""
+
+
+class _Stretch:
+    """Changes from ``start`` to ``end``: the least count among them, and the last, which holds from then on."""
+
+    __slots__ = ("end", "last", "least", "start")
+
+    def __init__(self, start: float, end: float, least: int, last: int) -> None:
+        self.start = start
+        self.end = end
+        self.least = least
+        self.last = last
+
+
+class OwnHistory:
+    """The counts, as far back as the next sample can reach: samples only come younger, so asking forgets the rest."""
+
+    __slots__ = ("_stretches",)
+
+    def __init__(self, now: float) -> None:
+        self._stretches = deque([_Stretch(now, now, 0, 0)])
+
+    def __len__(self) -> int:
+        return len(self._stretches)
+
+    def note(self, now: float, count: int) -> None:
+        """From ``now`` on it is ``count``."""
+        stretch = self._stretches[-1]
+        if now - stretch.start < STEP:
+            stretch.end = now
+            stretch.last = count
+            if count < stretch.least:  # noqa: PLR1730 - min() costs 60 ns
+                stretch.least = count
+            return
+        self._stretches.append(_Stretch(now, now, count, count))
+        if len(self._stretches) > MOST:
+            self._stretches = deque(
+                _Stretch(one.start, two.end, min(one.least, two.least), two.last)
+                for one, two in islice(pairwise([*self._stretches, self._stretches[-1]]), 0, None, 2)
+            )
+
+    def least(self, since: float, until: float) -> int:
+        """The least count from ``since`` to ``until``; what lies before ``since`` is forgotten."""
+        stretches = self._stretches
+        while len(stretches) > 1 and stretches[1].start <= since:
+            stretches.popleft()
+        first = stretches[0]
+        found = first.last if first.end < since else first.least
+        for stretch in islice(stretches, 1, None):
+            if stretch.start > until:
+                break
+            found = min(found, stretch.least)
+        return found
