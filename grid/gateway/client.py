@@ -196,13 +196,6 @@ class GridClient:
     def _apply(self, delivery: Delivery) -> None:
         # Built aside and put in place as one reference: a pick sees the old document or the new one.
         self._snapshot = Snapshot.build(delivery.envelope, self._bits, self._snapshot)
-        log.info(
-            "document applied",
-            gateway=self.gateway,
-            position=str(delivery.position),
-            revision=delivery.revision,
-            source=delivery.source,
-        )
 
     def _report(self, state: SubscriberState) -> Report:
         return Report(

@@ -1,12 +1,11 @@
 """What a pick gives: where the request goes, and by which document and rule."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from grid.model import AdmissionState, Kind, Picker
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """One decision. Made when its document arrived, so it costs nothing to hand out, and nobody changes it.
 
     ``group`` and ``weight`` are None in the plain form; ``tier`` says how near the site is; ``rank`` is the place in
