@@ -235,6 +235,10 @@ class Connection:
                 self._client = None
                 await _close(client)
             raise bus_error(error, self._where, doing) from error
+        finally:
+            # Another call may have given the client up while this one was opening a connection in its pool.
+            if client is not None and client is not self._client:
+                await _close(client)
 
     async def _ready(self) -> Redis:
         if self._client is None:
