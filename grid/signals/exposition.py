@@ -139,15 +139,17 @@ class LineReader:
         if len(self.head) < _HEAD:
             self.head += chunk[: _HEAD - len(self.head)]
         self._tail = chunk[-_TAIL:] if len(chunk) >= _TAIL else (self._tail + chunk)[-_TAIL:]
-        first = chunk.find(b"\n")
-        if first < 0:
-            return self._extend(chunk, 0, len(chunk))
         last = chunk.rfind(b"\n")
-        lines = self._extend(chunk, 0, first)
-        line = b"" if self._skipping else self._unfinished()
+        if last < 0:
+            return self._extend(chunk, 0, len(chunk))
+        first, line, lines = 0, b"", list[Line]()
+        if not (self._at_start and chunk.startswith(b"#")):
+            # The line that began in an earlier chunk is whole now. (None did, and a comment is no wanted line.)
+            first = chunk.find(b"\n")
+            lines = self._extend(chunk, 0, first)
+            line = b"" if self._skipping else self._unfinished()
+            lines += self._find.findall(line)
         self._at_start = self._skipping = False
-        # The line that began in an earlier chunk is whole now; after it, all lines up to the last line end.
-        lines += self._find.findall(line)
         lines += self._find.findall(chunk, first, last)
         if lines:
             self.has_samples = self.has_content = True

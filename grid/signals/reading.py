@@ -56,7 +56,7 @@ class _PoolReader:
     """Reads one pool out of a tally and notes what was wrong."""
 
     def __init__(self, tally: Tally, pool: str | None) -> None:
-        self.groups = tally.groups
+        self.groups: Mapping[str, Mapping[Key, Group]] = tally.groups
         self.unreadable = tally.unreadable
         self.pool = pool
         self.key: Key = (pool or "",)
@@ -219,7 +219,8 @@ class _PoolReader:
         group = self.groups.get(name, _NOTHING).get(key)
         if group is None:
             return None
-        self.check(group)
+        if group.bad or group.repeated:
+            self.check(group)
         return group.value + 0.0 if group.value is not None else None  # no -0
 
     def count(self, name: str, key: Key) -> int | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from grid.model import Problem, Reading, Reason
 from grid.signals.dialects import WANTED
-from grid.signals.encoding import MAX_PAGE, Decompressor, is_gzip
+from grid.signals.encoding import MAX_PAGE, PIECE, Decompressor, is_gzip
 from grid.signals.exposition import LineReader, line_pattern
 from grid.signals.reading import read_pool
 from grid.signals.tally import Tally
@@ -101,6 +101,9 @@ def read_page(
     ``bad_encoding``, ``truncated``.
     """
     scan = PageScan(pool, content_type=content_type)
+    if len(data) <= min(PIECE, limit) and not is_gzip(data):
+        scan.feed(data)
+        return scan.finish()
     decompressor = Decompressor("gzip" if is_gzip(data) else "", limit=limit)
     for piece in decompressor.pieces(data):
         scan.feed(piece)

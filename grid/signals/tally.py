@@ -1,5 +1,6 @@
 """What is kept of a page's wanted lines: a few numbers per metric and pool, however many series there are."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -55,7 +56,7 @@ class Tally:
     def __init__(self, pool: str | None = None) -> None:
         self._pool = pool
         self._memory = MAX_REMEMBERED
-        self.groups: dict[str, dict[Key, Group]] = {}
+        self.groups: defaultdict[str, dict[Key, Group]] = defaultdict(dict)
         """What was kept, by the name of the metric and the values of its labels of interest."""
         self.pools: set[str] = set()
         """Pools named by pool gauges, at most :data:`MAX_GROUPS`."""
@@ -68,9 +69,7 @@ class Tally:
         kept, pools, asked = self.groups, self.pools, self._pool
         for raw_name, block, text, rest in lines:
             name, fold, labels, is_pool_gauge = _METRICS[raw_name]
-            groups = kept.get(name)
-            if groups is None:
-                groups = kept[name] = {}
+            groups = kept[name]
             try:
                 value = float(text)
                 place = _place(labels, block)
