@@ -87,15 +87,17 @@ def plain_value(text: str) -> object:
     return text
 
 
+def too_large() -> ConfigProblem:
+    """The problem of a file beyond ``MAX_BYTES``."""
+    detail = f"has more than {MAX_BYTES >> 20} MiB, which is the most that is read"
+    return ConfigProblem(Reason.TOO_LARGE, "", detail, hint="is it the right file?")
+
+
 def read_document(text: str) -> Document:
     """Read ``text``; faults of YAML itself are in ``problems`` of the result, never raised."""
     document = Document()
     if len(text) > MAX_BYTES:
-        document.problems.append(
-            ConfigProblem(
-                Reason.TOO_LARGE, "", f"the file has over {MAX_BYTES >> 20} MiB", hint="is it the right file?"
-            )
-        )
+        document.problems.append(too_large())
         return document
     control = _CONTROL.search(text)
     if control:

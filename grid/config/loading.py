@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grid.config.checks import findings
-from grid.config.document import MAX_BYTES, read_document
+from grid.config.document import MAX_BYTES, read_document, too_large
 from grid.config.layers import Layers
 from grid.config.root import Config
 from grid.config.structure import shape_of
@@ -36,6 +36,8 @@ def load(
             hint=Reason.CONFIG_UNREADABLE.hint,
         )
         raise _refusal(name, [problem]) from None
+    if len(data) > MAX_BYTES:
+        raise _refusal(name, [too_large()])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

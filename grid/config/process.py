@@ -40,7 +40,7 @@ class DaemonConfig(Section):
 
 
 class BusTls(TlsFiles):
-    """TLS towards Redis, used with ``rediss://`` and, where this section stands, with Sentinel and Cluster."""
+    """TLS towards Redis, for ``rediss://`` (and ``rediss+sentinel://``, ``rediss+cluster://``)."""
 
 
 class BusConfig(Section):
@@ -48,8 +48,9 @@ class BusConfig(Section):
 
     url: Annotated[str, bus_url()] = "embedded"
     """Where the bus is: ``embedded`` (a private server that the daemon starts), ``redis://host:port/db``,
-    ``rediss://`` (TLS), ``unix:///path``, ``redis+sentinel://h1,h2/master`` or ``redis+cluster://h1,h2``. Default
-    embedded: everything works on one machine without an installation. A password never stands here."""
+    ``rediss://`` (TLS), ``unix:///path``, ``redis+sentinel://h1,h2/master`` or ``redis+cluster://h1,h2`` (both with
+    ``rediss`` too). Default embedded: everything works on one machine without an installation. A password never stands
+    here."""
 
     username: Annotated[str | None, scalars.text("a user name", "grid-daemon")] = None
     """Redis ACL user. Omitted: the server's default user."""

@@ -51,7 +51,8 @@ class ConfigError(GridError):
     def __init__(self, message: str, problems: Sequence[ConfigProblem] = (), *, reason: Reason | None = None) -> None:
         self.problems = tuple(problems)
         found = reason or (self.problems[0].reason if self.problems else Reason.CONFIG_SYNTAX)
-        super().__init__(message, reason=found)
+        # Each problem has the way out of its own; the general one of a reason could be about something else.
+        super().__init__(message, reason=found, hint="" if self.problems else None)
 
 
 class ScrapeError(GridError):

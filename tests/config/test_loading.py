@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import grid.config
 from grid.config import Config, Listen, load, parse, warnings
+from grid.config.document import MAX_BYTES
 from grid.model import (
     Access,
     Capability,
@@ -185,6 +186,15 @@ def test_a_file_in_another_encoding_is_told_with_the_line(tmp_path: Path) -> Non
         load(path)
     [problem] = caught.value.problems
     assert (problem.line, problem.hint) == (2, "save the file as UTF-8")
+
+
+def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "grid.yaml"
+    path.write_text("network: acme # " + "é" * MAX_BYTES)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert str(caught.value).endswith("(is it the right file?) [too_large]")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
@@ -655,9 +665,9 @@ def test_a_thousand_providers_load_in_under_a_second() -> None:
     text = "\n".join(lines)
     taken = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         config = parse(text)
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.process_time() - begun)
     assert len(config.providers) == 1001
-    assert min(taken) < 1.0
+    assert min(taken) < (1.0 if sys.gettrace() is None else 5.0)  # coverage traces every line
     assert isinstance(config, Config)
