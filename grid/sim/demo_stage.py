@@ -54,9 +54,9 @@ def make_sites(count: int, rng: random.Random) -> dict[str, SimulatedSite]:
 def configuration(sites: Mapping[str, SimulatedSite], folder: Path, duration: float) -> dict[str, Any]:
     """The configuration of the whole network, as its file would have it; the token file is in ``folder``.
 
-    Two gateways with different ideas: one keeps to the nearest site until that is under pressure, the other spreads over
-    all that are not. Shares are declared ones, since live ones take minutes to return to a site that was lost. Holding
-    back is as short as the demo needs it (``duration`` in s).
+    Two gateways with different ideas: one keeps to the nearest site until that is under pressure, the other spreads
+    over all that are not. Shares are declared ones, since live ones take minutes to return to a site that was lost.
+    Holding back is as short as the demo needs it (``duration`` in s).
     """
     hold = max(1.0, duration / 20)
     pressure = {"enter": 0.9, "exit": 0.75, "enter_scrapes": 2, "exit_scrapes": 2,
