@@ -1,6 +1,7 @@
 """From file, environment and overrides to one configuration; references and contradictions."""
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
