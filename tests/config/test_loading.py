@@ -542,6 +542,12 @@ def test_single_addresses_are_trusted_proxies_too() -> None:
     assert [str(block) for block in edge.trusted_proxies] == ["10.0.0.7/32", "fd00::/8"]
 
 
+def test_a_name_with_nothing_behind_it_is_told() -> None:
+    [problem] = problems("network: a\nproviders:\n  p:\n")
+    assert (problem.path, problem.line) == ("providers.p", 3)
+    assert problem.detail == "wants a section of settings, not nothing"
+
+
 def test_a_list_has_an_end() -> None:
     models = ", ".join(f"m{n}" for n in range(1025))
     [problem] = problems(SMALL.replace("models: [llama]", f"models: [{models}]"))
