@@ -1,5 +1,7 @@
-"""Metrics of admission control. Labels are bounded: bands and pools of the configuration, models that have a route
-(others are ``other``), and a fixed number of classes that tenants are hashed into.
+"""Metrics of admission control.
+
+Labels are bounded: bands and pools of the configuration, models that have a route (others are ``other``), and a fixed
+number of classes that tenants are hashed into.
 """
 
 from collections import Counter as Tally

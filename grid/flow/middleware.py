@@ -67,14 +67,16 @@ class AdmissionMiddleware:
         slot = self._slot(scope, model)
         ahead = _ReadAhead(receive, self._read_ahead)
         try:
-            if not slot.open():
-                if await ahead.gone_before(slot):
-                    return
-                await slot.wait()
+            try:
+                if not slot.open():
+                    if await ahead.gone_before(slot):
+                        return
+                    await slot.wait()
+            except AdmissionError as error:
+                await _refuse(send, error)
+                return
             scope["grid.slot"] = slot
             await self._app(scope, ahead.receive, _tells(send, slot))
-        except AdmissionError as error:
-            await _refuse(send, error)
         finally:
             slot.close()
             ahead.close()
@@ -105,7 +107,8 @@ class _ReadAhead:
         while future is not None and not future.done():
             if self._pending is None and self._size < self._limit:
                 self._pending = asyncio.create_task(_next(self._receive), name="admission: read ahead")
-            both = [future] if self._pending is None else [future, self._pending]
+                self._pending.add_done_callback(_seen)
+            both: list[asyncio.Future[Any]] = [future] if self._pending is None else [future, self._pending]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if self._pending is None or not self._pending.done():
                 continue
@@ -133,6 +136,12 @@ class _ReadAhead:
 
 async def _next(receive: Receive) -> Message:
     return await receive()
+
+
+def _seen(task: asyncio.Task[Message]) -> None:
+    """An error of a ``receive`` that nobody came to await is nobody's."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _tells(send: Send, slot: Slot) -> Send:
