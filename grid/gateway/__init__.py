@@ -1,15 +1,22 @@
 """Use: the client library of gateways. Chooses a provider for each request from memory.
 
-- ``client``: :class:`GridClient`, which follows the bus and picks;
-- ``snapshot``: a document made ready to pick from; ``pickers``: the choice inside a group;
-- ``pick``: what a pick gives; ``refusals``: why there is none; ``flights``: what is under way;
-- ``draws``, ``target``, ``saturation``: draws by weight, estimates of load, and the picker that compares them.
+- ``client``: :class:`GridClient`, which follows the bus; ``sync``: the same for threads;
+- ``router``: everything it decides with, without I/O; ``decision``, ``explain``: what a pick gives, and why;
+- ``snapshot``, ``places``: a document made ready to pick from; ``pickers``, ``saturation``: the choice inside a group;
+- ``target``, ``fleet``: the estimate of a provider's load; ``draws``: draws by weight;
+- ``affinity``, ``health``, ``shedding``, ``retry``, ``refusals``: sessions, failures, overload, and how to say no.
 """
 
+from grid.gateway.affinity import Bound as Bound
 from grid.gateway.client import ClientState as ClientState
 from grid.gateway.client import GridClient as GridClient
 from grid.gateway.client import Status as Status
-from grid.gateway.flights import Route as Route
-from grid.gateway.pick import Pick as Pick
+from grid.gateway.decision import Consideration as Consideration
+from grid.gateway.decision import Decision as Decision
+from grid.gateway.router import Affinity as Affinity
+from grid.gateway.router import Route as Route
+from grid.gateway.router import Router as Router
+from grid.gateway.router import Settings as Settings
 from grid.gateway.snapshot import Snapshot as Snapshot
+from grid.gateway.target import Target as Target
 from grid.model.errors import RoutingError as RoutingError

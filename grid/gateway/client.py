@@ -14,7 +14,8 @@ import random
 import secrets
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -22,13 +23,11 @@ from typing import Self
 
 import structlog
 
-from grid.bus import BusSettings, Connection, Delivery, Report, Subscriber, SubscriberState, connect
-from grid.gateway import refusals
-from grid.gateway.flights import Flights, Route
-from grid.gateway.pick import Pick
-from grid.gateway.shedding import retry_after
-from grid.gateway.snapshot import Snapshot
-from grid.model import Kind, Problem
+from grid.bus import BusSettings, Connection, Delivery, FrameDelivery, Report, Subscriber, SubscriberState, connect
+from grid.gateway.fleet import PERIOD
+from grid.gateway.router import Router, Settings
+from grid.gateway.target import Target
+from grid.model import Problem
 from grid.overlay import Scope, signing
 
 log = structlog.get_logger(__name__)
@@ -61,17 +60,16 @@ class ClientState:
     problem: Problem | None = None
 
 
-class GridClient:
+class GridClient(Router):
     """Picks a provider for each request, for one gateway of one network.
 
     ``bus_url`` is what ``bus.url`` is in the configuration; ``bus`` gives login and TLS beside it
     (``BusSettings.from_config``) and takes its place. ``state_dir`` is where the daemon's embedded server is found.
     ``save_to`` names a file for the last good document. ``namespace`` and ``local_site`` narrow what documents are
     accepted; ``key`` is the Ed25519 public key that they must be signed with. ``instance`` tells this process from
-    others of the same gateway. ``wait``: s that entering waits for the first document; without one it goes on all the
-    same, and picks raise RoutingError until there is one. Raises ConfigError for an address or key that is none.
-
-    ``pick`` may be called from any thread; everything else belongs to the event loop that the client was started on.
+    others of the same gateway. ``settings``: bounds, affinity, retries. ``wait``: s that entering waits for the first
+    document; without one it goes on all the same, and picks raise RoutingError until there is one. Raises ConfigError
+    for an address or key that is none. Everything belongs to the event loop that the client was started on.
     """
 
     def __init__(
@@ -87,70 +85,47 @@ class GridClient:
         local_site: str | None = None,
         key: bytes | None = None,
         instance: str | None = None,
+        settings: Settings | None = None,
         wait: float = 5.0,
         rng: random.Random | None = None,
+        on_estimate_error: Callable[[Target, float], None] | None = None,
     ) -> None:
+        super().__init__(
+            gateway,
+            settings=_shared_secret(settings, network),
+            bits=(rng or random.Random()).getrandbits,
+            on_estimate_error=on_estimate_error,
+        )
         self.network = network
-        self.gateway = gateway
         self.instance = instance or f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._settings = bus or BusSettings.from_url(bus_url)
         self._state_dir = state_dir
         self._wait = wait
-        self._bits = (rng or random.Random()).getrandbits
-        self._snapshot: Snapshot | None = None
-        self._flights = Flights()
+        self._rates = _Rates()
+        self._ticker: asyncio.Task[None] | None = None
         self._subscriber = Subscriber(
             self._connect,
             network,
             gateway,
-            self._apply,
+            self._on_document,
+            self._on_frame,
             save_to=Path(save_to) if save_to is not None else None,
             scope=Scope(network, gateway, namespace, local_site),
             key=signing.public_key(key) if key is not None else None,
             report=self._report,
         )
 
-    # --- picking -----------------------------------------------------------------------------------------------------
-
-    def pick(self, model: str, kind: Kind = Kind.INFERENCE_MODEL) -> Pick:
-        """Where the next request for ``model`` goes: from memory, without waiting, at the same cost at any size.
-
-        Raises RoutingError: 400 ``bad_model``, 404 ``model_not_found``, 429 ``capacity_exhausted`` (every provider is
-        held back), 503 ``no_healthy_site``, 503 ``no_overlay`` (no document yet); the last three with ``retry_after``.
-        """
-        snapshot = self._snapshot
-        if snapshot is None:
-            raise refusals.no_document(self.gateway, kind, model, retry_after(self._bits))
-        return snapshot.pick(model, kind)
-
-    def route(self, model: str, kind: Kind = Kind.INFERENCE_MODEL) -> Route:
-        """A context manager that picks and counts the request as in flight until it is left, whatever way.
-
-        ``with client.route("llama-3.1-70b") as pick:`` - the counts are reported to the daemon.
-        """
-        return Route(self, self._flights, model, kind)
-
-    @property
-    def in_flight(self) -> dict[str, int]:
-        """Requests that ``route`` has under way, by ``site/cluster``."""
-        return self._flights.in_flight
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The document in use, made ready; None before the first."""
-        return self._snapshot
-
     @property
     def state(self) -> ClientState:
         """What holds now."""
         found = self._subscriber.state
-        if self._snapshot is None:
+        if self.snapshot is None:
             return ClientState(Status.NEVER, connected=found.connected, problem=found.problem)
         return ClientState(
             Status.SYNCED if found.stale_since is None else Status.STALE,
             found.position.epoch,
             found.position.version,
-            self._snapshot.revision,
+            self.snapshot.revision,
             found.stale_since,
             found.connected,
             found.problem,
@@ -161,16 +136,22 @@ class GridClient:
     def start(self) -> None:
         """Keep the document current in the background until ``close()``. Needs a running event loop."""
         self._subscriber.start()
+        if self._ticker is None:
+            self._ticker = asyncio.create_task(self._tick(), name=f"grid-client-tick-{self.gateway}")
 
     async def first_document(self, timeout: float) -> bool:  # noqa: ASYNC109 - a wait that may end without success
         """Wait up to ``timeout`` s for a document; whether there is one."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._subscriber.first_document()
-        return self._snapshot is not None
+        return self.snapshot is not None
 
     async def close(self) -> None:
         """Stop following the bus; the last document stays in use."""
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            ticker.cancel()
+            await asyncio.gather(ticker, return_exceptions=True)
         await self._subscriber.close()
 
     async def __aenter__(self) -> Self:
@@ -193,9 +174,23 @@ class GridClient:
     async def _connect(self) -> Connection:
         return await connect(self._settings, self.network, self._state_dir)
 
-    def _apply(self, delivery: Delivery) -> None:
-        # Built aside and put in place as one reference: a pick sees the old document or the new one.
-        self._snapshot = Snapshot.build(delivery.envelope, self._bits, self._snapshot)
+    async def _tick(self) -> None:
+        while True:
+            self.tick(time.monotonic())
+            await asyncio.sleep(PERIOD)
+
+    def _on_document(self, delivery: Delivery) -> None:
+        self.apply(delivery.envelope)
+        log.info(
+            "document applied",
+            gateway=self.gateway,
+            position=str(delivery.position),
+            revision=delivery.revision,
+            source=delivery.source,
+        )
+
+    def _on_frame(self, delivery: FrameDelivery) -> None:
+        self.observe(delivery.frame, delivery.received_at)
 
     def _report(self, state: SubscriberState) -> Report:
         return Report(
@@ -205,8 +200,34 @@ class GridClient:
             version=state.position.version,
             revision=state.revision or "",
             term=state.term,
-            in_flight=self._flights.in_flight,
-            rate=self._flights.rates(time.monotonic()),
+            in_flight=self.in_flight,
+            rate=self._rates.take(self.targets, time.monotonic()),
             applied_at=state.applied_at,
             at=time.time(),
         )
+
+
+class _Rates:
+    """Requests/s begun per target between two reports."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+        self._at: float | None = None
+
+    def take(self, targets: Sequence[Target], now: float) -> dict[str, float]:
+        begun = {f"{target.site}/{target.cluster}": target.begun for target in targets}
+        elapsed = 0.0 if self._at is None else now - self._at
+        rates = {
+            place: (number - self._told.get(place, 0)) / elapsed
+            for place, number in begun.items()
+            if elapsed > 0 and number > self._told.get(place, 0)
+        }
+        self._told, self._at = begun, now
+        return rates
+
+
+def _shared_secret(settings: Settings | None, network: str) -> Settings | None:
+    """Hashed affinity only agrees between gateways under one key: the network's name, where none is given."""
+    if settings is None or settings.affinity is None or not settings.affinity.hashed or settings.affinity.secret:
+        return settings
+    return replace(settings, affinity=replace(settings.affinity, secret=network.encode()))

@@ -6,8 +6,6 @@ admin) report clusters without a healthy endpoint. Before anything was observed 
 provider set back is still used where nothing else is left, a wrong observation costs preference, never service.
 """
 
-from collections.abc import Collection
-
 from grid.gateway.draws import SPAN, Bits
 
 _FIRST = 1.0
@@ -57,13 +55,3 @@ class ObservedHealth:
         self.until = now + self._back_off * (0.9 + 0.2 * bits(32) / SPAN)
         self._back_off = min(_LONGEST, self._back_off * 2)
         self._failing, self._seen = 0.0, 0
-
-
-def report(observed: dict[tuple[str, str], ObservedHealth], down: Collection[str]) -> bool:
-    """Take over which clusters an active source calls down; whether anything changed."""
-    changed = False
-    for (_, cluster), health in observed.items():
-        is_down = cluster in down
-        changed |= is_down is not health.reported_down
-        health.reported_down = is_down
-    return changed

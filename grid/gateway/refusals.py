@@ -26,6 +26,16 @@ def held_back(kind: Kind, name: str, seconds: int) -> RoutingError:
     )
 
 
+def shed(kind: Kind, name: str, seconds: int) -> RoutingError:
+    """For a capability whose every site is past full: 429."""
+    return RoutingError(
+        f"every site of {_WHAT[kind]} {name!r} is past full",
+        reason=Reason.CAPACITY_EXHAUSTED,
+        status=429,
+        retry_after=seconds,
+    )
+
+
 def no_healthy_site(kind: Kind, name: str, seconds: int) -> RoutingError:
     """For a capability none of whose providers may take anything: 503."""
     return RoutingError(

@@ -15,13 +15,14 @@ Order of the random words, so that picks can be replayed anywhere: the two draws
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
+from grid.gateway import refusals
+from grid.gateway.decision import Decision
 from grid.gateway.draws import SPAN, WORD, Bits, Wheel
+from grid.gateway.places import Place
+from grid.gateway.shedding import judge, retry_after
 from grid.gateway.target import Target
-
-Case = Literal["two_drawn", "lower_of_two", "weighted_of_two", "only_one", "last_resort"]
-"""Which of the five cases chose; ``Decision.case`` and the conformance vectors name them so."""
+from grid.model import RoutingError
 
 _LOWER = SPAN - 1
 _REDRAWS = 8
@@ -32,31 +33,6 @@ _FEW = 8
 
 _LEAST, _MOST = 0.1, 0.9
 """Bounds of a share where estimates cannot be trusted."""
-
-
-class Place:
-    """A candidate's place in one capability: its target, its group, its order in the document."""
-
-    __slots__ = ("group", "order", "route", "target")
-
-    def __init__(self, target: Target, order: int) -> None:
-        self.target = target
-        self.order = order
-        self.group: Group | None = None
-        self.route: SaturationRoute | None = None
-
-    def room_changed(self, has_room: bool) -> None:
-        """See :class:`grid.gateway.target.Member`."""
-        if self.group is not None:
-            if has_room:
-                self.group.opened(self)
-            else:
-                self.group.closed(self)
-
-    def over_changed(self, is_over: bool) -> None:
-        """See :class:`grid.gateway.target.Member`."""
-        if self.route is not None:
-            self.route.over += 1 if is_over else -1
 
 
 class Group:
@@ -145,34 +121,42 @@ def _order(place: Place) -> int:
 class SaturationRoute:
     """The groups of one capability in their order, with what is needed when none has room.
 
-    ``over`` counts the healthy places above the overflow bound, of ``total``.
+    ``over`` counts the places above the overflow bound, of ``total``; all are healthy, or none of the capability is.
+    ``sheds`` False: nothing is ever refused for load here, because admission control in front does that.
     """
 
-    __slots__ = ("_resort", "groups", "over", "places", "total")
+    __slots__ = ("_bits", "_resort", "groups", "over", "places", "shedding", "sheds", "total")
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[Group], bits: Bits, *, sheds: bool = True, shedding: bool = False) -> None:
         self.groups = tuple(groups)
         self.places = tuple(place for group in self.groups for place in group.wheel.members)
+        self._bits = bits
+        self.sheds = sheds
+        self.shedding = shedding
         self.total = len(self.places)
         self.over = sum(place.target.is_over for place in self.places)
         for place in self.places:
             place.route = self
-        self._resort = self._last_resort()
+        self._resort = last_resort(self.places)
 
     def renumber(self) -> None:
-        """A frame has changed the targets' numbers: weights, and who ties on the best queue."""
+        """A frame has changed the targets' numbers: weights, who ties on the best queue, whether to shed."""
         for group in self.groups:
             group.reweigh()
-        self._resort = self._last_resort()
+        self._resort = last_resort(self.places)
+        if self.sheds:
+            self.shedding = judge(self.shedding, (place.target for place in self.places))
 
-    def _last_resort(self) -> Wheel[Place]:
-        known = [place for place in self.places if place.target.queue is not None]
-        best = min((place.target.queue for place in known if place.target.queue is not None), default=None)
-        tied = [place for place in known if place.target.queue == best] or list(self.places)
-        return Wheel(tied, [place.target.capacity for place in tied])
+    @property
+    def refuses(self) -> bool:
+        """Whether new work is refused now, whoever asks."""
+        return self.shedding or (self.sheds and self.over >= self.total)
 
-    def pick(self, bits: Bits) -> tuple[Place, Place | None, Case]:
-        """Who takes the next request, against whom, by which case. Never waits, never locks, same cost at any size."""
+    def pick(self) -> Decision:
+        """Who takes the next request. Never waits, never locks, same cost at any size. Raises RoutingError."""
+        if self.shedding:
+            raise self._shed()
+        bits = self._bits
         for group in self.groups:
             room = len(group.open)
             if room > 2:
@@ -185,28 +169,64 @@ class SaturationRoute:
                 if not first.target.has_room or not second.target.has_room:
                     first, second = group.two(first, second, bits)
                 if second.target.estimate < first.target.estimate:
-                    return second, first, "two_drawn"
-                return first, second, "two_drawn"
+                    return Decision(second, first, "two_drawn")
+                return Decision(first, second, "two_drawn")
             if room == 2:
-                return _of_two(group.open[0], group.open[1], bits)
+                return of_two(group.open[0], group.open[1], bits)
             if room:
-                return group.open[0], None, "only_one"
-        return self._resort.at(bits(WORD)), None, "last_resort"
+                return Decision(group.open[0], None, "only_one")
+        if self.sheds and self.over >= self.total:
+            raise self._shed()
+        return Decision(self._resort.at(bits(WORD)), None, "last_resort")
+
+    def _shed(self) -> RoutingError:
+        candidate = self.places[0].candidate
+        return refusals.shed(candidate.kind, candidate.name, retry_after(self._bits))
 
 
-def _of_two(first: Place, second: Place, bits: Bits) -> tuple[Place, Place, Case]:
+def last_resort(places: Sequence[Place]) -> Wheel[Place]:
+    """Those that tie on the best known queue, by capacity; all of them where no queue is known."""
+    best = min((place.target.queue for place in places if place.target.queue is not None), default=None)
+    tied = [place for place in places if place.target.queue == best]
+    return Wheel(tied, [place.target.capacity for place in tied])
+
+
+def of_two(first: Place, second: Place, bits: Bits) -> Decision:
+    """The case of two with room."""
     if first.order > second.order:
         first, second = second, first
     one, two = first.target, second.target
     if one.trusted and two.trusted:
-        lower = one.estimate < two.estimate or (one.estimate == two.estimate and not bits(1))
-        return (first, second, "lower_of_two") if lower else (second, first, "lower_of_two")
+        if one.estimate < two.estimate or (one.estimate == two.estimate and not bits(1)):
+            return Decision(first, second, "lower_of_two")
+        return Decision(second, first, "lower_of_two")
     weight, against = _weight(one), _weight(two)
     share = min(_MOST, max(_LEAST, weight / (weight + against)))
     if bits(WORD) / SPAN < share:
-        return first, second, "weighted_of_two"
-    return second, first, "weighted_of_two"
+        return Decision(first, second, "weighted_of_two")
+    return Decision(second, first, "weighted_of_two")
 
 
 def _weight(target: Target) -> float:
     return target.capacity / (1.0 + (target.estimate if target.saturation is None else target.saturation))
+
+
+def choose(groups: Sequence[Sequence[Place]], bits: Bits) -> Decision:
+    """The same rule over any places, without anything prepared: for a retry, or a pick held to some of them.
+
+    Costs time in proportion to their number. Needs one place at least.
+    """
+    for group in groups:
+        room = [place for place in group if place.target.has_room]
+        if len(room) > 2:
+            wheel = Wheel(room, [place.target.capacity for place in room])
+            first = wheel.at(bits(WORD))
+            second = wheel.at_rest(bits(WORD), first)
+            if second.target.estimate < first.target.estimate:
+                first, second = second, first
+            return Decision(first, second, "two_drawn")
+        if len(room) == 2:
+            return of_two(room[0], room[1], bits)
+        if room:
+            return Decision(room[0], None, "only_one")
+    return Decision(last_resort([place for group in groups for place in group]).at(bits(WORD)), None, "last_resort")

@@ -10,7 +10,10 @@ known as Local Shortest Queue (Vargaftik, Keslassy, Orda, 2020), which stays sta
 The sum is kept up to date at every start and end of a request, so a pick only compares ready numbers.
 """
 
+import math
 from typing import Protocol
+
+from grid.gateway.health import ObservedHealth
 
 MAX_SCALE = 16.0
 """Above this a gateway is too small a part of the fleet for its own changes to tell what the others do."""
@@ -32,6 +35,8 @@ class Target:
     ``own``: requests of this gateway in flight there. ``estimate``: its load as compared by picks. ``has_room``:
     estimate below ``spill``. ``is_over``: saturation alone above ``overflow``. ``trusted``: a frame within the
     freshness bound backs the estimate and the scale is below its cap. ``known``: its load is known at all.
+    ``expires``: monotonic s at which the sample passes its bound. ``dead``: the newest frame says that nothing is ready
+    there. ``set_back``: used last, for being dead or for its ``health``. ``begun`` counts requests ever sent there.
     """
 
     __slots__ = (
@@ -41,15 +46,20 @@ class Target:
         "_overflow",
         "_spill",
         "_step",
+        "begun",
         "capacity",
         "cluster",
+        "dead",
         "estimate",
+        "expires",
         "has_room",
+        "health",
         "is_over",
         "known",
         "own",
         "queue",
         "saturation",
+        "set_back",
         "site",
         "trusted",
     )
@@ -58,6 +68,11 @@ class Target:
         self.site = site
         self.cluster = cluster
         self.own = 0
+        self.begun = 0
+        self.expires = math.inf
+        self.dead = False
+        self.health: ObservedHealth | None = None
+        self.set_back = False
         self.capacity = 1.0
         self.estimate = 0.0
         self.saturation: float | None = None
@@ -76,6 +91,7 @@ class Target:
     def begin(self) -> None:
         """One more request of this gateway is in flight there."""
         self.own += 1
+        self.begun += 1
         load = self._base + self._step * self.own
         self.estimate = load if load > self._floor else self._floor  # noqa: FURB136 - max() costs 60 ns
         if (load < self._spill > self._floor) is not self.has_room or (load > self._overflow) is not self.is_over:
@@ -94,13 +110,14 @@ class Target:
         *,
         capacity: float,
         held: float,
-        own_at_sample: int,
+        own_at_sample: float,
         scale: float,
         kv_pressure: float = 0.0,
         trusted: bool,
         known: bool,
         saturation: float | None = None,
         queue: float | None = None,
+        expires: float = math.inf,
     ) -> None:
         """Take over what a frame says; ``capacity`` above 0, ``held`` in requests, ``kv_pressure``: KV / ceiling."""
         self.capacity = capacity
@@ -111,10 +128,17 @@ class Target:
         self.known = known
         self.saturation = saturation
         self.queue = queue
+        self.expires = expires
         self._settle()
 
-    def forget(self, scale: float) -> None:
+    def at(self, own: float) -> float:
+        """What the estimate says, KV pressure aside, for ``own`` requests of this gateway in flight."""
+        return self._base + self._step * own
+
+    def forget(self, scale: float, capacity: float | None = None) -> None:
         """The sample is past its bound: only what this gateway has in flight still counts."""
+        self.capacity = capacity or self.capacity
+        self.expires = math.inf
         self._base = 0.0
         self._step = scale / self.capacity
         self._floor = 0.0
@@ -127,6 +151,13 @@ class Target:
     def attach(self, members: tuple[Member, ...]) -> None:
         """The places that this target has in the groups of the snapshot in use."""
         self._members = members
+
+    def judge(self, now: float) -> bool:
+        """Set ``set_back`` as of ``now``; whether that changed it."""
+        set_back = self.dead or (self.health is not None and not self.health.healthy(now))
+        changed = set_back is not self.set_back
+        self.set_back = set_back
+        return changed
 
     def limits(self, spill: float, overflow: float) -> None:
         """Change the bounds (a reload)."""
