@@ -226,7 +226,8 @@ def _readiness(
     if freshness is Freshness.STALE:
         said = f"{ready} when last read: offered behind every fresh one"
         return memory.state, Reason.STALE, Step("readiness", Reason.STALE, said)
-    return memory.state, Reason.ADMITTED, Step("readiness", Reason.READY, ready)
+    known = Reason.READY if load.ready else Reason.ADMITTED
+    return memory.state, Reason.ADMITTED, Step("readiness", known, ready)
 
 
 def _way_back(memory: Hysteresis, pressure: Pressure | None, now: float) -> str:

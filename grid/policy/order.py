@@ -312,13 +312,19 @@ def _grouped_keys(order: Order) -> Callable[[_Member], tuple[Any, ...]]:
 
 
 def _plain_key(order: Order, last: Mapping[tuple[str, str], int]) -> Callable[[_Member], tuple[Any, ...]]:
+    """What orders a plain document. Closed providers get no traffic, so no load moves them either."""
+
     def key(member: _Member) -> tuple[Any, ...]:
         provider, level = member.judged.provider, member.judged.memory.level
-        load = _UNKNOWN_LEVEL if level is None else level
-        place = last.get((provider.site, provider.cluster), _LAST_PLACE)
+        admission = member.judged.decision.admission
+        if admission is AdmissionState.NONE:
+            place, load = 0, 0
+        else:
+            place = last.get((provider.site, provider.cluster), _LAST_PLACE)
+            load = _UNKNOWN_LEVEL if level is None else level
         tier = member.tier.rank
         ranks = (tier, place, load) if order is Order.GEOGRAPHY_FIRST else (place, load, tier)
-        return (member.judged.decision.admission.rank, member.standing, *ranks, provider.site, provider.cluster)
+        return (admission.rank, member.standing, *ranks, provider.site, provider.cluster)
 
     return key
 
