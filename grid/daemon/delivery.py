@@ -120,6 +120,8 @@ class Delivery:
 
     async def _publish(self, order: Order) -> None:
         documents = list(order.documents.values())
+        if not documents:
+            return
         before = dict(self._publisher.positions)
         order.faults.clear()
         try:

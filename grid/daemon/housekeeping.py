@@ -49,8 +49,7 @@ class Housekeeping:
             if self._link.fault is None or self._alone:
                 with self._link.watch():
                     await self._look()
-            with self._link.watch():
-                await self._keeper.save()
+            await self._keeper.save()
         except LeaseError as error:
             self._leadership.refused(error)
         except BusError:

@@ -135,7 +135,8 @@ class Keeper:
             drains = [asdict(drain) for drain in board.drains.values()]
             await self._disk.save_state({"saved_at": self._wall(), "memory": memory, "drains": drains})
         if self._lease.held() and self._own_memory:
-            await self._publisher.save_memory(memory, self._lease)
+            with self._link.watch():
+                await self._publisher.save_memory(memory, self._lease)
 
     # --- drains -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from grid.model import BusError, LeaseError
+from grid.model import BusError, LeaseError, Reason
 
 
 class Link:
@@ -23,11 +23,13 @@ class Link:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Around a call to the bus; what it raises goes on."""
+        """Around a call to the bus, and only where one is made; what it raises goes on."""
         try:
             yield
-        except LeaseError:
-            self._answered()  # a refusal is an answer
+        except LeaseError as error:
+            # A refusal of the server's is an answer; that our time has run out we know without asking.
+            if error.reason is Reason.STALE_EPOCH:
+                self._answered()
             raise
         except BusError as error:
             news = self.fault is None or self.fault.reason is not error.reason

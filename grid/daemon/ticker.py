@@ -28,6 +28,8 @@ _log = structlog.get_logger("grid.daemon")
 _SHORTEST_LOOK = 0.05
 _A_STEP = 1.0
 """S by which the wall clock must leave the monotonic one to be called set."""
+_INSTANCES = 8
+"""Runs of one job at once. A run takes no time, but after a stall of the loop several may be due before the first began."""
 _SAME_BEAT = 0.1
 """A beat nearer than this share of the period is the one that just ran."""
 
@@ -79,7 +81,7 @@ class Ticker:
         self._wall = wall
         self._on_kick = on_kick
         self._scheduler = AsyncIOScheduler(
-            timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+            timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": _INSTANCES}
         )
         self._jobs: dict[str, _Job] = {}
         self._watch: asyncio.TimerHandle | None = None

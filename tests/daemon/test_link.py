@@ -37,11 +37,13 @@ def test_changes_are_told_once() -> None:
     assert told == [None, Reason.BUS_UNREACHABLE, Reason.BUS_TIMEOUT, None]
 
 
-def test_a_refusal_of_the_lease_is_an_answer() -> None:
+def test_a_refusal_by_the_server_is_an_answer_and_what_we_know_ourselves_is_none() -> None:
     link = Link(lambda _: None)
     fail(link, away())
+    fail(link, LeaseError("our time is over", reason=Reason.LEASE_LOST))
+    assert link.fault is not None
     fail(link, LeaseError("another leads", reason=Reason.STALE_EPOCH))
-    assert link.up
+    assert link.fault is None
 
 
 def test_other_errors_say_nothing_about_the_bus() -> None:
