@@ -9,6 +9,7 @@ look-up of the address included.
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -142,6 +143,7 @@ class Subscriber:
         self._applied = asyncio.Event()
         self._unsaved: Delivery | None = None
         self._save = asyncio.Event()
+        self._saving = threading.Lock()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -449,13 +451,16 @@ class Subscriber:
             await self._save_last()
 
     async def _save_last(self) -> None:
-        delivery, self._unsaved = self._unsaved, None
+        delivery = self._unsaved
         if delivery is None or self._save_to is None:
             return
         try:
-            await asyncio.to_thread(_save_newer, self._save_to, delivery)
+            await asyncio.to_thread(_save_newer, self._save_to, delivery, self._saving)
         except OSError as error:
             log.warning("document cannot be saved", file=str(self._save_to), error=str(error))
+        # Only now: a cancelled wait may have kept the thread from starting.
+        if self._unsaved is delivery:
+            self._unsaved = None
 
 
 def _read_saved(path: Path) -> tuple[bytes, float]:
@@ -463,11 +468,12 @@ def _read_saved(path: Path) -> tuple[bytes, float]:
         return file.read(), path.stat().st_mtime
 
 
-def _save_newer(path: Path, delivery: Delivery) -> None:
+def _save_newer(path: Path, delivery: Delivery, turn: threading.Lock) -> None:
     """Save unless the file holds a newer one: another process of the same gateway may share it."""
-    try:
-        saved = saved_position(path.read_bytes())
-    except FileNotFoundError:
-        saved = NOWHERE
-    if saved <= delivery.position:
-        write_atomic(path, delivery.document)
+    with turn:
+        try:
+            saved = saved_position(path.read_bytes())
+        except FileNotFoundError:
+            saved = NOWHERE
+        if saved <= delivery.position:
+            write_atomic(path, delivery.document)

@@ -20,20 +20,26 @@ async def first_of(works: dict[str, Coroutine[Any, Any, None]]) -> None:
     """Run ``works`` (by task name) until one ends, then cancel the others and raise what ended it, if anything."""
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
+        await stop(*tasks)
+    for task in done:
+        task.result()
+
+
+async def stop(*tasks: asyncio.Task[None]) -> None:
+    """Cancel ``tasks`` until they are gone; what they raise is not raised here.
+
+    Once is not always enough: ``asyncio.wait_for`` before Python 3.12 loses a cancellation that comes just as its work
+    is done.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
             task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
-            raise result
-
-
-async def stop(task: asyncio.Task[None]) -> None:
-    """Cancel ``task`` and wait until it is gone; what it raised was reported by its guard."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait(pending, timeout=1.0)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # seen, so that asyncio does not complain of it
 
 
 def _report(task: asyncio.Task[None]) -> None:

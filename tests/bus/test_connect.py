@@ -4,11 +4,13 @@ import asyncio
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trustme
 
 from grid.bus import BusSettings, Connection, EmbeddedServer, connect
+from grid.bus.address import Place
 from grid.bus.connect import Feed
 from grid.bus.scripts import Script
 from grid.model import BusError, Reason
@@ -250,8 +252,45 @@ class TestSentinel:
         assert reasons <= {Reason.BUS_UNREACHABLE, Reason.BUS_REFUSED, Reason.BUS_TIMEOUT}
         assert f"(127.0.0.1:{replica.port})" in connection.where
 
+    async def test_a_password_that_it_has_too(self, servers: RedisServers, open_bus: Connect) -> None:
+        server = servers.start("7", [("requirepass", "hunter2")])
+        sentinel = servers.start_sentinel(server, options=[("requirepass", "hunter2")])
+        await works(await open_bus(f"redis+sentinel://:hunter2@127.0.0.1:{sentinel.port}/mymaster"))
+        error = await refusal(f"redis+sentinel://:swordfish@127.0.0.1:{sentinel.port}/mymaster")
+        assert error.reason is Reason.BUS_AUTH
+
+
+def test_settings_from_the_configuration() -> None:
+    files = SimpleNamespace(ca_file=Path("/ca"), cert_file=None, key_file=None)
+    bus = SimpleNamespace(url="redis+cluster://a", username="grid", password_file="/password", tls=files)
+    settings = BusSettings.from_config(bus)
+    assert settings.address.nodes == (("a", 6379),)
+    assert (settings.username, settings.password_file, settings.ca_file) == ("grid", Path("/password"), Path("/ca"))
+    assert settings.tls
+    plain = SimpleNamespace(url="redis://a", username=None, password_file=None, tls=None)
+    assert not BusSettings.from_config(plain).tls
+    on_a_socket = SimpleNamespace(url="unix:///a", username=None, password_file=None, tls=files)
+    assert not BusSettings.from_config(on_a_socket).tls
+    assert BusSettings().address.place is Place.EMBEDDED
+
 
 class TestFaults:
+    async def test_an_old_server_is_refused_by_its_version(self) -> None:
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await reader.readline():
+                facts = {"server": "redis", "version": "6.0.16", "mode": "standalone", "role": "master"}
+                parts = [part for item in facts.items() for part in item]
+                writer.write(f"*{len(parts)}\r\n".encode() + b"".join(f"+{part}\r\n".encode() for part in parts))
+                await reader.readline()
+                await reader.readline()
+            writer.close()
+
+        other = await asyncio.start_server(talk, "127.0.0.1", 0)
+        async with other:
+            error = await refusal(f"redis://127.0.0.1:{other.sockets[0].getsockname()[1]}")
+        assert error.reason is Reason.BUS_REFUSED
+        assert "6.0.16" in str(error)
+
     async def test_nothing_listens(self) -> None:
         port = free_port()
         error = await refusal(f"redis://127.0.0.1:{port}")

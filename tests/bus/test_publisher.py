@@ -7,6 +7,8 @@ import pytest
 
 from grid.bus import Connection, LeaderLease, Position, Publisher, Report
 from grid.bus.holding import Announcement, read_announcement
+from grid.bus.publisher import ATTEMPTS
+from grid.bus.scripts import Script
 from grid.model import BusError, Drain, LeaseError, Reason
 from grid.overlay import Outcome, Scope, signing, verify
 from tests.bus.conftest import Connect
@@ -172,6 +174,24 @@ async def test_two_writers_of_one_term_never_share_a_version(bus: Connection, le
     assert sorted(versions) == list(range(1, len(versions) + 1))
 
 
+async def test_a_writer_past_the_rules_is_given_up_on(
+    bus: Connection, lease: LeaderLease, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publisher.publish(document(1), lease, "test")
+    run, turns = bus.run, iter(range(100, 200))
+
+    async def disturbed(script: Script, keys: list[str], args: list[object]) -> object:
+        if script.name == "publish":
+            await bus.command("HSET", keys[1], "version", next(turns))
+        return await run(script, keys, args)
+
+    monkeypatch.setattr(bus, "run", disturbed)
+    with pytest.raises(BusError, match="another writer"):
+        await publisher.publish(document(2), lease, "test")
+    assert next(turns) == 100 + ATTEMPTS
+    assert len(await publisher.history("edge")) == 1
+
+
 async def test_a_document_of_a_higher_epoch_is_not_overwritten(
     bus: Connection, lease: LeaderLease, publisher: Publisher
 ) -> None:
@@ -187,6 +207,16 @@ async def test_a_document_of_a_higher_epoch_is_not_overwritten(
     assert await lease.acquire()
     assert lease.epoch > high
     assert (await publisher.publish(document(2), lease, "test")).epoch == lease.epoch
+
+
+async def test_what_cannot_be_read_is_not_there(bus: Connection, publisher: Publisher) -> None:
+    assert await publisher.read("edge") is None
+    assert await publisher.leader() is None
+    assert await publisher.history("edge") == []
+    await bus.command("HSET", bus.keys.overlay("edge"), "epoch", "x", "version", 1, "revision", "a", "document", "{}")
+    await bus.command("XADD", bus.keys.history("edge"), "*", "epoch", 1)
+    assert await publisher.read("edge") is None
+    assert await publisher.history("edge") == []
 
 
 async def test_history_is_bounded(bus: Connection, lease: LeaderLease) -> None:

@@ -1,6 +1,7 @@
 """The embedded server: found by all, owned by one, gone with its owner."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from grid.bus import EmbeddedServer, embedded_socket
 from grid.bus.server import MAX_SOCKET_PATH, server_program
@@ -194,6 +196,41 @@ async def test_a_program_that_ends_at_once_is_named_with_its_words(make: Make, t
     assert caught.value.reason is Reason.BUS_REFUSED
     assert "no room here" in str(caught.value)
     assert "ended with 3" in str(caught.value)
+
+
+async def test_a_program_that_cannot_be_started(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(BusError) as caught:
+        await make(program=str(tmp_path / "none")).start()
+    assert caught.value.reason is Reason.BUS_REFUSED
+    assert str(tmp_path / "none") in str(caught.value)
+
+
+async def test_it_is_tried_again_until_it_starts(make: Make, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    wrapper = tmp_path / "redis-server"
+    wrapper.write_text(f'#!/bin/sh\n[ -e "{broken}" ] && exit 3\nexec "{program("7")}" "$@"\n')
+    wrapper.chmod(0o755)
+    embedded = make(program=str(wrapper))
+    path = await embedded.start()
+    broken.touch()
+    with capture_logs() as logs:
+        os.kill(process_id(path), signal.SIGKILL)
+        await until(lambda: any(entry["log_level"] == "error" for entry in logs))
+        assert not embedded.owned
+        broken.unlink()
+        await until(lambda: embedded.owned and answers(path))
+
+
+async def test_a_lock_that_is_never_given_back(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded = make()
+    embedded.path.parent.mkdir(mode=0o700)
+    monkeypatch.setattr("grid.bus.server.START_DEADLINE", 0.05)
+    with embedded.path.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BusError) as caught:
+            await embedded.start()
+    assert caught.value.reason is Reason.BUS_TIMEOUT
+    assert str(embedded.path.with_suffix(".lock")) in str(caught.value)
 
 
 async def test_no_program_at_all(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,8 +264,23 @@ class TestLostMessages:
         await until(lambda: watched.position.version == 2, within=2.0)
         assert watched.state.counts.sessions == 1
 
-    async def store_silently(self, bus: Connection, lease: LeaderLease, version: int) -> None:
-        made = document(version)
+    async def test_a_look_finds_a_clash(
+        self, server7: RedisServer, open_bus: Connect, watch: Callable[..., Watched]
+    ) -> None:
+        bus, lease, publisher = await leading(server7, open_bus)
+        watched = watch(server7.url, reread=0.1)
+        await publisher.publish(document(1), lease, "test")
+        await until(lambda: watched.deliveries)
+        await self.store_silently(bus, lease, 1, tag=9)
+        await until(lambda: watched.state.counts.clashes, within=2.0)
+        await bus.command("DEL", bus.keys.overlay("edge"))
+        reads = watched.state.counts.reads
+        await until(lambda: watched.state.counts.reads > reads + 1, within=2.0)
+        assert watched.state.revision == document(1).revision
+        assert len(watched.deliveries) == 1
+
+    async def store_silently(self, bus: Connection, lease: LeaderLease, version: int, tag: int | None = None) -> None:
+        made = document(version if tag is None else tag)
         data = made.published(version, lease.epoch, leader="x", published_at="2026-01-02T00:00:00Z")
         await bus.command(
             *("HSET", bus.keys.overlay("edge"), "epoch", lease.epoch, "version", version),

@@ -230,11 +230,14 @@ class RedisServers:
             wait_until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO", NEVER_DECODE=True))
         return server
 
-    def start_sentinel(self, master: RedisServer, *, name: str = "mymaster", line: str = "7") -> RedisServer:
+    def start_sentinel(
+        self, master: RedisServer, *, name: str = "mymaster", options: Sequence[tuple[str, ...]] = ()
+    ) -> RedisServer:
         """A Sentinel, alone with a quorum of one, that watches ``master`` and fails over within about a second."""
         return self.start(
-            line,
+            "7",
             [
+                *options,
                 ("sentinel", "monitor", name, "127.0.0.1", str(master.port), "1"),
                 ("sentinel", "down-after-milliseconds", name, "400"),
                 ("sentinel", "failover-timeout", name, "2000"),
