@@ -44,6 +44,7 @@ _HEADERS: Final = {
     "user-agent": f"grid/{__version__}",
 }
 _PORTS: Final = {"http": 80, "https": 443}
+_MAX_PORT: Final = 65_535
 _LIMITS: Final = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)
 
 
@@ -143,8 +144,9 @@ class EppScraper:
         try:
             return await self._fetch(client, headers, progress)
         except _BrokenError as broken:
-            # The server may have closed the idle connection, or be a new process behind the same address.
-            if broken.fault.reason is not Reason.DISCONNECTED:
+            # The server may have closed the idle connection, or be a new process behind the same address; unless it was
+            # we who closed it, a second try tells.
+            if broken.fault.reason is not Reason.DISCONNECTED or self._client is not client:
                 raise self._error(broken.fault) from broken.__cause__
         try:
             return await self._fetch(client, headers, progress)
@@ -216,10 +218,7 @@ class EppScraper:
 
     def _redirected(self, url: httpx.URL, location: str) -> httpx.URL:
         """Where a redirect leads, which may be no other origin: the token must not go there."""
-        try:
-            target = url.join(location)
-        except httpx.InvalidURL:
-            raise self._error(Fault(Reason.REDIRECT_REFUSED, "it leads to something that is no URL")) from None
+        target = url.join(location)
         if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
             raise self._error(Fault(Reason.REDIRECT_REFUSED, f"it leads to {_shown(target)}"))
         return target
@@ -278,8 +277,10 @@ def _parsed(url: str) -> httpx.URL:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ScrapeError(f"{url[:80]!r} is no URL: {error}", reason=Reason.BAD_URL) from error
-    if parsed.scheme not in _PORTS or not parsed.host:
-        raise ScrapeError(f"{url[:80]!r} is no http:// or https:// URL with a host", reason=Reason.BAD_URL)
+    if parsed.scheme not in _PORTS or not parsed.host or (parsed.port or 0) > _MAX_PORT:
+        raise ScrapeError(
+            f"{url[:80]!r} is no http:// or https:// URL with a host and a port that exists", reason=Reason.BAD_URL
+        )
     if parsed.userinfo:
         raise ScrapeError(
             f"the URL of {parsed.host} holds a user name or password",

@@ -30,6 +30,8 @@ def broken_exchange(error: Exception, *, answered: bool, received: int) -> Fault
     if answered:
         return Fault(Reason.TRUNCATED, f"the body broke off after {received} bytes {_in_words(causes)}".rstrip())
     for cause in causes:
+        if isinstance(cause, httpx.InvalidURL):
+            return Fault(Reason.REDIRECT_REFUSED, "it leads to something that is no URL")
         if isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
             continue
         if isinstance(cause, ssl.SSLError):

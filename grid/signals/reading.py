@@ -245,6 +245,4 @@ class _PoolReader:
                 self.note(Reason.BAD_VALUE, f"cannot be read: {line}")
 
     def note(self, code: Reason, detail: str) -> None:
-        problem = Problem(code, detail)
-        if problem not in self.problems:
-            self.problems.append(problem)
+        self.problems.append(Problem(code, detail))

@@ -126,7 +126,7 @@ def compare(previous: Reading, current: Reading) -> tuple[Problem, ...]:
         return ()
     if after < before:
         return (Problem(Reason.RESTARTED, f"its count of poll errors fell from {before:.0f} to {after:.0f}"),)
-    return (Problem(Reason.POLL_ERRORS, f"{after - before:.0f} more since the last scrape, {after:.0f} in all"),)
+    return (Problem(Reason.POLL_ERRORS, f"{after - before:.0f} more since the last scrape"),)
 
 
 def _no_page(reader: LineReader) -> Problem | None:

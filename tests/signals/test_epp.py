@@ -84,6 +84,14 @@ class TestGoodPages:
         reads = json.loads((shared_fixtures / "epp" / "index.json").read_text())[name]["reads"]
         assert found.reading.held_live == reads["held"] == 120
 
+    async def test_the_real_page_of_40_mb(self, shared_fixtures: Path) -> None:
+        data = (shared_fixtures / "epp" / "v0.10-big.txt.gz").read_bytes()
+        async with serve(always(Answer(200, data, {"content-encoding": "gzip"}))) as origin:
+            found = await scrape(origin)
+        assert found.page_bytes == 40_074_955
+        assert (found.reading.ready_live, found.reading.held_live) == (2, 0)
+        assert found.problems == ()
+
     async def test_the_connection_is_kept(self) -> None:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while True:
@@ -238,7 +246,9 @@ class TestRefusals:
         async with serve(always(Answer(200, page(*current("a"), *current("b"))))) as origin:
             assert (await refused(origin)).reason is Reason.POOL_AMBIGUOUS
 
-    @pytest.mark.parametrize("url", ["", "x", "ftp://a/metrics", "http://", "http:///metrics", "http://[::1/m"])
+    @pytest.mark.parametrize(
+        "url", ["", "x", "ftp://a/metrics", "http://", "http:///metrics", "http://[::1/m", "http://a:99999/"]
+    )
     async def test_what_is_no_url(self, url: str) -> None:
         with pytest.raises(ScrapeError) as caught:
             EppScraper("east", EppTarget(url))
@@ -289,7 +299,15 @@ class TestRedirects:
         assert elsewhere == []
 
     @pytest.mark.parametrize(
-        "location", ["https://127.0.0.1/x", "//elsewhere.example/", "http://127.0.0.1:1/", "http://["]
+        "location",
+        [
+            "https://127.0.0.1/x",
+            "//elsewhere.example/",
+            "http://127.0.0.1:1/",
+            "http://[",
+            "http://a:x/",
+            "file:///etc",
+        ],
     )
     async def test_other_origins(self, location: str) -> None:
         async with serve(always(Answer(307, b"", {"location": location}))) as origin:
@@ -470,6 +488,23 @@ class TestLifetime:
             gate.set()
             assert (await scraper.scrape()).reading.ready == 3
             await scraper.aclose()
+
+    async def test_closed_in_the_middle_it_ends_with_an_error(self) -> None:
+        asked = asyncio.Event()
+
+        async def handler(_: Request) -> Answer:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async with serve(handler) as origin:
+            scraper = EppScraper("east", EppTarget(origin), timeout=30)
+            task = asyncio.create_task(scraper.scrape())
+            await asked.wait()
+            await scraper.aclose()
+            with pytest.raises(ScrapeError) as caught:
+                await task
+        assert caught.value.reason is Reason.DISCONNECTED
 
     async def test_the_cost_is_the_sources_time(self) -> None:
         async def handler(_: Request) -> Answer:

@@ -75,10 +75,11 @@ def test_what_was_not_asked_for(encoding: str) -> None:
     ("data", "words"),
     [
         (b"# HELP plain text\n", "beyond 0 bytes .incorrect header"),
-        (gzip.compress(b"abc" * 1000)[:-8] + b"\0" * 8, "incorrect data check"),
-        (gzip.compress(b"abc") + b"garbage behind it", "beyond 3 bytes"),
+        (gzip.compress(b"abc" * 1000, mtime=0)[:-8] + b"\0" * 8, "incorrect data check"),
+        (gzip.compress(b"abc", mtime=0) + b"garbage behind it", "beyond 3 bytes"),
         (b"\x1f\x8b\x09" + bytes(20), "beyond 0 bytes"),
     ],
+    ids=["plain text", "wrong sum", "garbage behind", "unknown method"],
 )
 def test_what_is_not_gzip(data: bytes, words: str) -> None:
     with pytest.raises(ScrapeError, match=words) as caught:
