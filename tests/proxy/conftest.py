@@ -1,0 +1,55 @@
+"""A real Redis, and a daemon's hand on it."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from grid.bus import BusSettings, Connection, LeaderLease, Published, Publisher, connect
+from grid.overlay import Document, SignalFrame
+from tests.support.redis_server import RedisServer, RedisServers
+
+
+@pytest.fixture
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServers]:
+    found = RedisServers(tmp_path_factory.mktemp("r"))
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def server(servers: RedisServers) -> RedisServer:
+    return servers.start()
+
+
+@dataclass
+class Daemon:
+    """What a leading daemon does to the bus."""
+
+    bus: Connection
+    lease: LeaderLease
+    publisher: Publisher
+    sequence: int = 0
+
+    async def publish(self, document: Document) -> Published:
+        published = await self.publisher.publish(document, self.lease, "test")
+        await self.beat()
+        return published
+
+    async def beat(self, interval: float = 10.0) -> None:
+        """Send a frame that names what was published last; the next one is awaited for three intervals."""
+        self.sequence += 1
+        frame = SignalFrame(
+            "acme", self.lease.epoch, self.sequence, interval, 1_700_000_000.0, dict(self.publisher.positions)
+        )
+        await self.publisher.send_frame(frame, self.lease)
+
+
+@pytest.fixture
+async def daemon(server: RedisServer) -> AsyncIterator[Daemon]:
+    """A daemon that leads network ``acme``."""
+    bus = await connect(BusSettings.from_url(server.url), "acme")
+    lease = LeaderLease(bus, "daemon-1")
+    assert await lease.acquire()
+    yield Daemon(bus, lease, Publisher(bus, "daemon-1"))
+    await bus.aclose()
