@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from grid.cli.client import ConfigOption, Daemon, TokenOption, UrlOption, find, segment
 from grid.cli.output import Output, OutputOption, emit, since, table
 from grid.model.errors import DaemonError
+from grid.model.names import Picker
 from grid.model.reasons import Reason
 
 if TYPE_CHECKING:
@@ -153,6 +155,53 @@ def verify_document(
     emit(data, output, lambda: [table(None, ("key", "value"), list(data.items()))])
     if not verdict.accepted:
         raise typer.Exit(1)
+
+
+@overlay.command("pick")
+def pick(
+    file: FileArgument,
+    model: Annotated[str, typer.Option(help="The model asked for.")],
+    n: Annotated[int, typer.Option("-n", min=1, max=1_000_000, help="How many draws.")] = 10_000,
+    signals: Annotated[Path | None, typer.Option(help="A signal frame (JSON), for the picker saturation.")] = None,
+    picker: Annotated[Picker | None, typer.Option(help="Choose by this picker instead of the document's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes the draws repeatable.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What a gateway would choose from a document, in N draws. Nothing is in flight, so loads are those of the frame.
+
+    Example:
+
+      grid overlay pick edge-east.json --model llama-3.1-70b -n 1000
+    """
+    from collections import Counter
+    from random import Random
+
+    from grid.gateway import Router
+    from grid.overlay import SignalFrame
+
+    envelope = _accepted(_bytes(file), file)
+    if picker is not None:
+        envelope = replace(envelope, picker=picker)
+    router = Router(bits=Random(seed).getrandbits, clock=lambda: 0.0)
+    router.apply(envelope)
+    if signals is not None:
+        router.observe(SignalFrame.decode(_bytes(str(signals))), 0.0)
+    counts: Counter[tuple[str, str]] = Counter()
+    for _ in range(n):
+        decision = router.pick(model)
+        counts[decision.site, decision.cluster] += 1
+    mine = [one for one in envelope.candidates if one.name == model]
+    listed = [
+        {
+            "site": one.site,
+            "cluster": one.cluster,
+            "group": one.selection_group,
+            "fraction": counts[one.site, one.cluster] / n,
+        }
+        for one in mine
+    ]
+    rows = [(one["site"], one["cluster"], one["group"], one["fraction"]) for one in listed]
+    emit({"candidates": listed}, output, lambda: [table(None, ("site", "cluster", "group", "fraction"), rows)])
 
 
 def _fetch(daemon: Daemon, gateway: str, which: str | None) -> bytes:

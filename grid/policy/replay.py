@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from grid.model import Drain, GatewayPlan, Network, Problem, Sample
+from grid.model import Drain, GatewayPlan, Network, Problem, Provider, Sample
 from grid.policy.decide import PolicyInput, PolicyOutcome, decide
 from grid.policy.memory import GRACE, PolicyMemory
 from grid.policy.order import PreviousCandidate
@@ -20,13 +20,19 @@ JOIN: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One scrape that ended at ``at`` (monotonic s): a sample, or the problem it failed with; and what a probe said."""
+    """What came in at ``at`` (monotonic s).
+
+    Of ``provider``: a sample, or the problem that a scrape failed with, and what its probe said last. Of nobody in
+    particular: the network as a reload made it, or all drains in force from here on, by target.
+    """
 
     at: float
-    provider: str
+    provider: str = ""
     sample: Sample | None = None
     problem: Problem | None = None
     probe: bool | None = None
+    network: Network | None = None
+    drains: Mapping[str, Drain] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ def replay(
     burst: list[Event] = []
     last: float | None = None
     for event in events:
-        if event.provider not in network.providers:
+        if event.provider not in state.providers and event.network is None and event.drains is None:
             continue
         if until is not None and event.at > until + GRACE:
             break
@@ -95,8 +101,19 @@ class _State:
         self._probes: dict[str, bool | None] = {}
         self._tried: set[str] = set()
 
+    @property
+    def providers(self) -> Mapping[str, Provider]:
+        """The providers of the network in force."""
+        return self._given.network.providers
+
     def run(self, at: float, events: tuple[Event, ...]) -> Pass:
         for event in events:
+            if event.network is not None:
+                self._given = replace(self._given, network=event.network)
+            if event.drains is not None:
+                self._given = replace(self._given, drains=event.drains)
+            if event.provider not in self.providers:
+                continue
             self._tried.add(event.provider)
             if event.sample is not None:
                 self._samples[event.provider] = event.sample
@@ -110,7 +127,7 @@ class _State:
                 samples=dict(self._samples),
                 probes=dict(self._probes),
                 now=at,
-                round_complete=self._tried >= self._given.network.providers.keys(),
+                round_complete=self._tried >= self.providers.keys(),
             )
         )
         previous = {name: as_previous(plan) for name, plan in outcome.plans.items()}
