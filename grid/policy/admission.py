@@ -73,7 +73,8 @@ def advance(memory: Hysteresis, seen: bool | None, load: Load, pressure: Pressur
         return _zero(memory, now)
     if seen is True:
         good = min(memory.good + 1, GOOD_SCRAPES)
-        memory = replace(memory, zero=0, good=good)
+        if memory.zero or memory.good != good:
+            memory = replace(memory, zero=0, good=good)
         if memory.state is _NONE:
             return _come_back(memory, load, pressure, now)
         if memory.demoted and good >= GOOD_SCRAPES:
@@ -114,7 +115,7 @@ def _come_back(memory: Hysteresis, load: Load, pressure: Pressure | None, now: f
 
 def _press(memory: Hysteresis, load: Load, pressure: Pressure, now: float) -> Hysteresis:
     if not _pressed(load, pressure):
-        return replace(memory, pressed=0)
+        return replace(memory, pressed=0) if memory.pressed else memory
     pressed = min(memory.pressed + 1, pressure.enter_scrapes)
     if pressed < pressure.enter_scrapes or not _passed(memory.since, pressure.min_time, now):
         return replace(memory, pressed=pressed)

@@ -5,7 +5,7 @@ what was decided and why; the memory it returns goes into the next pass.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from grid.model import (
@@ -89,7 +89,7 @@ def decide(given: PolicyInput) -> PolicyOutcome:
         f"{name}: no longer configured" for name in sorted(given.memory.providers) if name not in network.providers
     ]
     serving = order.by_capability(judged)
-    shares = _shares(given, serving)
+    shares = _shares(given, judged, serving)
     plans, all_stale = order.arrange(
         network,
         judged,
@@ -154,9 +154,14 @@ def _judge(
     waits = guarded and was_trusted and (offer is not None or fresh is Freshness.ABSENT)
     trusted = ruling.admission is not _NONE and not ruling.demoted and (fresh is Freshness.FRESH or waits)
     changed = ruling.admission is not before.admission
-    memory = replace(
-        memory,
+    memory = ProviderMemory(
+        sequence=memory.sequence,
+        counted_at=memory.counted_at,
+        observed=memory.observed,
         hysteresis=hysteresis,
+        level=memory.level,
+        free=memory.free,
+        free_at=memory.free_at,
         admission=ruling.admission,
         changed_at=now if changed else before.changed_at,
         freshness=fresh,
@@ -200,19 +205,19 @@ def _offers(previous: Mapping[str, Sequence[PreviousCandidate]]) -> dict[tuple[s
 
 
 def _shares(
-    given: PolicyInput, serving: Sequence[tuple[Capability, Sequence[Judged]]]
+    given: PolicyInput, judged: Sequence[Judged], serving: Sequence[tuple[Capability, Sequence[Judged]]]
 ) -> dict[tuple[Placement, Capability], weights.Weights]:
     """Weights for every placement that a grouped gateway uses, by capability."""
     found: dict[tuple[Placement, Capability], weights.Weights] = {}
     for placement in sorted({gateway.placement for gateway in given.network.gateways.values() if gateway.grouped}):
+        claims = {entry.provider.id: _claim(entry, placement, given) for entry in judged}
         for capability, entries in serving:
             if placement is Placement.STATIC:
-                found[placement, capability] = weights.static(_claim(entry, placement, given) for entry in entries)
+                found[placement, capability] = weights.static(claims[entry.provider.id] for entry in entries)
                 continue
-            open_ones = [entry for entry in entries if entry.decision.admission is not _NONE]
-            claims = [_claim(entry, placement, given) for entry in open_ones]
+            present = [claims[entry.provider.id] for entry in entries if entry.decision.admission is not _NONE]
             book = given.memory.books.get((placement, capability), WeightBook())
-            found[placement, capability] = weights.live(placement, claims, book, given.now)
+            found[placement, capability] = weights.live(placement, present, book, given.now)
     return found
 
 

@@ -28,19 +28,24 @@ def bound(provider: Provider, sample: Sample | None) -> float:
     return interval + provider.timeout + interval + lag
 
 
+def is_fresh(provider: Provider, sample: Sample, now: float) -> bool:
+    """Whether the sample is within the bound."""
+    return now - sample.received_at <= bound(provider, sample)
+
+
 def judge(provider: Provider, sample: Sample | None, now: float) -> tuple[Freshness, float | None, float, Step]:
     """Freshness, age in s (None: never read) and bound in s of a provider's newest sample, with the reason."""
     limit = bound(provider, sample)
     if sample is None:
         return Freshness.ABSENT, None, limit, Step("freshness", Reason.NEVER_READ, "no scrape has succeeded yet")
     age = max(now - sample.received_at, 0.0)
-    if age <= limit:
-        return Freshness.FRESH, age, limit, Step("freshness", Reason.FRESH, _detail(provider, sample, age, limit))
-    return Freshness.STALE, age, limit, Step("freshness", Reason.STALE, _detail(provider, sample, age, limit))
+    found, reason = (Freshness.FRESH, Reason.FRESH) if age <= limit else (Freshness.STALE, Reason.STALE)
+    detail = f"sample {sample.sequence} is {number(age)} s old, bound {_sum(provider, sample, limit)}"
+    return found, age, limit, Step("freshness", reason, detail)
 
 
-def _detail(provider: Provider, sample: Sample, age: float, limit: float) -> str:
-    said = f"sample {sample.sequence} is {number(age)} s old, bound {number(limit)} s"
+def _sum(provider: Provider, sample: Sample, limit: float) -> str:
+    said = f"{number(limit)} s"
     if provider.freshness is not None:
         return f"{said} as configured"
     parts = f"{number(sample.interval)} interval + {number(provider.timeout)} timeout + {number(sample.interval)}"

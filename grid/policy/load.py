@@ -30,11 +30,11 @@ pressure is a floor under all of them.
 
 import math
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from grid.model import (
     CapacitySource,
-    Freshness,
     HeldSource,
     Load,
     LoadSource,
@@ -83,6 +83,7 @@ _NUMBERS: Final = (
     "flow_control_queue",
     "pool_saturation",
 )
+_values = attrgetter(*_NUMBERS)
 
 
 def assess(
@@ -101,7 +102,7 @@ def assess(
     load, steps = _measure(provider, reading, observed)
     if news:
         memory = _remember(memory, sample, observed, load)
-    if freshness.judge(provider, sample, now)[0] is Freshness.FRESH:
+    if freshness.is_fresh(provider, sample, now):
         return load, memory, steps
     known = Load(
         ready=load.ready,
@@ -114,12 +115,12 @@ def assess(
 
 def clean(reading: Reading) -> Reading:
     """The same reading without numbers that are none: NaN, infinities, negatives and the absurd become unknown."""
-    bad = {name: None for name in _NUMBERS if not _usable(getattr(reading, name))}
+    bad = {
+        name: None
+        for name, value in zip(_NUMBERS, _values(reading), strict=True)
+        if value is not None and not 0 <= value <= _BIGGEST
+    }
     return replace(reading, **bad) if bad else reading
-
-
-def _usable(value: float | None) -> bool:
-    return value is None or 0 <= value <= _BIGGEST
 
 
 def _remember(memory: ProviderMemory, sample: Sample, observed: Observed, load: Load) -> ProviderMemory:
@@ -131,14 +132,20 @@ def _remember(memory: ProviderMemory, sample: Sample, observed: Observed, load: 
         else:
             free += (now_free - free) * -math.expm1(-max(0.0, sample.received_at - free_at) / SMOOTHING)
         free_at = sample.received_at
-    return replace(
-        memory,
+    return ProviderMemory(
         sequence=sample.sequence,
         counted_at=sample.received_at,
         observed=observed,
+        hysteresis=memory.hysteresis,
         level=memory.level if load.load is None else _level(memory.level, load.load),
         free=free,
         free_at=free_at,
+        admission=memory.admission,
+        changed_at=memory.changed_at,
+        freshness=memory.freshness,
+        demoted=memory.demoted,
+        trusted=memory.trusted,
+        untrusted_in=memory.untrusted_in,
     )
 
 

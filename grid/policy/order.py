@@ -33,10 +33,11 @@ left out of its document; those that are closed stay in it, with admission ``non
 others.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any, Final
 
 from grid.model import (
@@ -74,6 +75,9 @@ class Standing(IntEnum):
     FRESH = 0
     STALE = 1
     DEMOTED = 2
+
+
+_STANDING_WORDS: Final = {standing: standing.name.lower() for standing in Standing}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,21 +277,15 @@ def _arrange(
 ) -> _Arrangement:
     candidates: list[Candidate] = []
     steps: dict[str, list[Step]] = {}
-    keys = _grouped_keys(gateway.order) if gateway.grouped else None
     for capability, members in view.members:
+        ordered = _ordered(gateway, members, last.get(capability, {}))
         blind = capability in view.all_stale
-        if keys is None:
-            ordered = sorted(members, key=_plain_key(gateway.order, last.get(capability, {})))
-            groups: list[int | None] = [None] * len(ordered)
-        else:
-            ordered = sorted(members, key=keys)
-            groups = _number(ordered, keys)
         shares = weights.get((gateway.placement, capability)) if gateway.grouped else None
-        for place, (member, group) in enumerate(zip(ordered, groups, strict=True), start=1):
+        for place, (member, group) in enumerate(ordered, start=1):
             candidate = _candidate(capability, member, len(candidates), group, shares)
             candidates.append(candidate)
             chain = steps.setdefault(candidate.provider, [])
-            chain.append(_place_step(candidate, member, f"{place} of {len(ordered)}"))
+            chain.append(_place_step(candidate, member, place, len(ordered)))
             if blind and candidate.admission_state is not AdmissionState.NONE:
                 chain.append(Step("order", Reason.ALL_STALE, f"{capability.name}: the last order stays in use"))
             if shares is not None and candidate.provider in shares.steps:
@@ -295,49 +293,48 @@ def _arrange(
     return _Arrangement(tuple(candidates), tuple((name, tuple(chain)) for name, chain in sorted(steps.items())))
 
 
-def _grouped_keys(order: Order) -> Callable[[_Member], tuple[Any, ...]]:
-    """What orders a grouped document. All but the last two parts, the identity, also cut it into groups."""
+def _ordered(
+    gateway: Gateway, members: Iterable[_Member], last: Mapping[tuple[str, str], int]
+) -> list[tuple[_Member, int | None]]:
+    """The members in their order, with their groups where the document has them.
 
-    def geography_first(member: _Member) -> tuple[Any, ...]:
-        provider = member.judged.provider
-        admission = member.judged.decision.admission.rank
-        return (admission, member.standing, member.tier.rank, member.audience, provider.site, provider.cluster)
-
-    def score_first(member: _Member) -> tuple[Any, ...]:
-        provider = member.judged.provider
-        admission = member.judged.decision.admission.rank
-        return (admission, member.standing, member.audience, provider.site, provider.cluster)
-
-    return geography_first if order is Order.GEOGRAPHY_FIRST else score_first
-
-
-def _plain_key(order: Order, last: Mapping[tuple[str, str], int]) -> Callable[[_Member], tuple[Any, ...]]:
-    """What orders a plain document. Closed providers get no traffic, so no load moves them either."""
-
-    def key(member: _Member) -> tuple[Any, ...]:
-        provider, level = member.judged.provider, member.judged.memory.level
-        admission = member.judged.decision.admission
-        if admission is AdmissionState.NONE:
-            place, load = 0, 0
-        else:
-            place = last.get((provider.site, provider.cluster), _LAST_PLACE)
-            load = _UNKNOWN_LEVEL if level is None else level
-        tier = member.tier.rank
-        ranks = (tier, place, load) if order is Order.GEOGRAPHY_FIRST else (place, load, tier)
-        return (admission.rank, member.standing, *ranks, provider.site, provider.cluster)
-
-    return key
-
-
-def _number(ordered: Iterable[_Member], keys: Callable[[_Member], tuple[Any, ...]]) -> list[int | None]:
-    numbers: list[int | None] = []
+    The last two parts of a key, the identity, only order; all before them also cut a grouped document into groups.
+    """
+    make = _grouped_key if gateway.grouped else partial(_plain_key, last)
+    geography_first = gateway.order is Order.GEOGRAPHY_FIRST
+    keyed = sorted(((make(member, geography_first), member) for member in members), key=itemgetter(0))
+    if not gateway.grouped:
+        return [(member, None) for _, member in keyed]
+    found: list[tuple[_Member, int | None]] = []
     group, before = -1, None
-    for member in ordered:
-        cut = keys(member)[:-2]
+    for key, member in keyed:
+        cut = key[:-2]
         if cut != before:
             group, before = group + 1, cut
-        numbers.append(group)
-    return numbers
+        found.append((member, group))
+    return found
+
+
+def _grouped_key(member: _Member, geography_first: bool) -> tuple[Any, ...]:
+    provider = member.judged.provider
+    admission = member.judged.decision.admission.rank
+    if geography_first:
+        return (admission, member.standing, member.tier.rank, member.audience, provider.site, provider.cluster)
+    return (admission, member.standing, member.audience, provider.site, provider.cluster)
+
+
+def _plain_key(last: Mapping[tuple[str, str], int], member: _Member, geography_first: bool) -> tuple[Any, ...]:
+    """Closed providers get no traffic, so no load moves them either."""
+    provider, level = member.judged.provider, member.judged.memory.level
+    admission = member.judged.decision.admission
+    if admission is AdmissionState.NONE:
+        place, load = 0, 0
+    else:
+        place = last.get((provider.site, provider.cluster), _LAST_PLACE)
+        load = _UNKNOWN_LEVEL if level is None else level
+    tier = member.tier.rank
+    ranks = (tier, place, load) if geography_first else (place, load, tier)
+    return (admission.rank, member.standing, *ranks, provider.site, provider.cluster)
 
 
 def _candidate(
@@ -360,14 +357,18 @@ def _candidate(
     )
 
 
-def _place_step(candidate: Candidate, member: _Member, place: str) -> Step:
-    standing = member.standing.name.lower()
+def _place_step(candidate: Candidate, member: _Member, place: int, count: int) -> Step:
+    standing = _STANDING_WORDS[member.standing]
     if member.standing is Standing.FRESH and member.judged.decision.freshness is not Freshness.FRESH:
         standing = "keeps its place"
-    where = "plain form" if candidate.selection_group is None else f"group {candidate.selection_group}"
-    level = member.judged.memory.level
-    load = f", load level {level}" if candidate.selection_group is None and level is not None else ""
+    group, level, load = candidate.selection_group, member.judged.memory.level, ""
+    if group is not None:
+        where = f"group {group}"
+    else:
+        where = "plain form"
+        load = "" if level is None else f", load level {level}"
     said = (
-        f"{candidate.name}: {where}, place {place}; {candidate.admission_state}, {standing}, {candidate.selection_tier}"
+        f"{candidate.name}: {where}, place {place} of {count}; {candidate.admission_state.value}, {standing}, "
+        f"{candidate.selection_tier.value}{load}"
     )
-    return Step("order", Reason.GROUPED, said + load)
+    return Step("order", Reason.GROUPED, said)

@@ -23,6 +23,7 @@ How a live weight moves:
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -74,8 +75,13 @@ def clamp(weight: float) -> int:
 def static(claims: Iterable[Claim]) -> Weights:
     """The declared shares."""
     weights = {claim.provider: clamp(claim.declared) for claim in claims}
-    steps = {name: Step("weight", Reason.WEIGHTED, f"{weight} as declared") for name, weight in weights.items()}
+    steps = {name: _declared_step(weight) for name, weight in weights.items()}
     return Weights(weights, steps, WeightBook())
+
+
+@lru_cache(maxsize=HIGHEST)
+def _declared_step(weight: int) -> Step:
+    return Step("weight", Reason.WEIGHTED, f"{weight} as declared")
 
 
 def live(placement: Placement, claims: Iterable[Claim], book: WeightBook, now: float) -> Weights:

@@ -1,6 +1,9 @@
 """How numbers read in the chain of reasons."""
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=4096)
 def number(value: float | None) -> str:
     """Two decimals at most, no trailing zeros; ``unknown`` for None."""
     if value is None:
