@@ -167,6 +167,8 @@ class EppScraper:
         url = self._url
         try:
             for _ in range(MAX_REDIRECTS + 1):
+                if client.is_closed:
+                    raise _BrokenError(Fault(Reason.DISCONNECTED, "it was closed on our side"))
                 async with client.stream("GET", url, headers=headers) as response:
                     if response.has_redirect_location:
                         url = self._redirected(url, response.headers["location"])

@@ -506,6 +506,18 @@ class TestLifetime:
                 await task
         assert caught.value.reason is Reason.DISCONNECTED
 
+    async def test_closed_before_it_has_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        scraper = EppScraper("east", EppTarget("http://127.0.0.1:1/"), timeout=30)
+
+        async def closed_meanwhile() -> None:
+            await scraper.aclose()
+
+        monkeypatch.setattr(scraper, "_look_up", closed_meanwhile)
+        with pytest.raises(ScrapeError) as caught:
+            await scraper.scrape()
+        assert caught.value.reason is Reason.DISCONNECTED
+        assert "on our side" in caught.value.message
+
     async def test_the_cost_is_the_sources_time(self) -> None:
         async def handler(_: Request) -> Answer:
             await asyncio.sleep(0.2)

@@ -144,6 +144,7 @@ def endless(kind: str, size: int) -> Iterator[bytes]:
 def test_memory_does_not_grow_with_the_page(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered has a bound: once it is reached, a page may go on for ever."""
     monkeypatch.setattr(tally, "MAX_REMEMBERED", 5000)
+    tally._place.cache_clear()
     scanner = PageScan()
     tracemalloc.start()
     try:
