@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 
 from grid.bus.address import BusAddress, Place, endpoint
-from grid.bus.faults import CLIENT_ERRORS, MOVED_AWAY, bus_error
+from grid.bus.faults import CLIENT_ERRORS, bus_error, moved_away
 from grid.bus.keys import Keys
 from grid.bus.scripts import Script
 from grid.bus.server import embedded_socket
@@ -29,6 +29,7 @@ from grid.model import BusError, Reason
 
 OLDEST = (6, 2)
 _MESSAGES = (b"message", b"smessage")
+_ENDINGS = (b"unsubscribe", b"sunsubscribe")
 
 
 class TlsFiles(Protocol):
@@ -133,6 +134,12 @@ class Feed:
                 answer = await self._connection.read_response(timeout=math.inf, disconnect_on_error=False)
                 if answer[0] in _MESSAGES:
                     return answer[1], answer[2]
+                if answer[0] in _ENDINGS:
+                    raise BusError(
+                        f"{self._where} ended the subscription: the slot has moved to another node",
+                        reason=Reason.BUS_REFUSED,
+                        hint="its owner is looked up again at the next try",
+                    )
         except CLIENT_ERRORS as error:
             raise bus_error(error, self._where, "reading messages") from error
 
@@ -231,7 +238,7 @@ class Connection:
                 client = await self._ready()
                 return await send(client)
         except CLIENT_ERRORS as error:
-            if isinstance(error, MOVED_AWAY) and client is not None and client is self._client:
+            if moved_away(error) and client is not None and client is self._client:
                 self._client = None
                 await _close(client)
             raise bus_error(error, self._where, doing) from error

@@ -7,10 +7,9 @@ from redis import exceptions as redis_errors
 
 from grid.model import BusError, Reason
 
-MOVED_AWAY = (
+_MOVED_AWAY = (
     redis_errors.ConnectionError,
     redis_errors.TimeoutError,
-    redis_errors.ReadOnlyError,
     redis_errors.MovedError,
     redis_errors.AskError,
     redis_errors.ClusterDownError,
@@ -18,10 +17,14 @@ MOVED_AWAY = (
     TimeoutError,
     OSError,
 )
-"""After one of these the address is looked up afresh: the server may be gone, a replica by now, or hold other slots."""
 
 CLIENT_ERRORS = (redis_errors.RedisError, OSError, asyncio.TimeoutError)
 """All that a call to Redis may raise, ``TimeoutError`` of a whole call included."""
+
+
+def moved_away(error: BaseException) -> bool:
+    """Whether the address must be looked up afresh: the server is gone, a replica by now, or holds other slots."""
+    return isinstance(error, _MOVED_AWAY) or _is_replica(error)
 
 
 def bus_error(error: BaseException, address: str, doing: str) -> BusError:
@@ -49,13 +52,20 @@ def _judge(error: BaseException) -> tuple[Reason, str]:
 def _hint(error: BaseException) -> str | None:
     if isinstance(error, redis_errors.NoPermissionError):
         return "the ACL of this user lacks a command, key or channel; docs/bus-protocol.md lists what is needed"
-    if isinstance(error, redis_errors.ReadOnlyError):
+    if _is_replica(error):
         return "this server is a replica by now; the master is looked up again at the next try"
     if isinstance(error, redis_errors.MovedError | redis_errors.AskError | redis_errors.ClusterDownError):
         return "the slot moved or is not served; its owner is looked up again at the next try"
     if isinstance(error, redis_errors.OutOfMemoryError):
         return "the server is at its maxmemory; nothing was written"
     return None
+
+
+def _is_replica(error: BaseException) -> bool:
+    # Before Redis 7 the error of a command inside a script comes as text in another error.
+    return isinstance(error, redis_errors.ResponseError) and (
+        isinstance(error, redis_errors.ReadOnlyError) or "-READONLY" in str(error)
+    )
 
 
 def _tls_fault(error: BaseException | None) -> ssl.SSLError | None:

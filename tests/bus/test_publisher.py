@@ -13,7 +13,7 @@ from grid.model import BusError, Drain, LeaseError, Reason
 from grid.overlay import Outcome, Scope, signing, verify
 from tests.bus.conftest import Connect
 from tests.bus.documents import document, frame
-from tests.support.redis_server import RedisServer, RedisServers
+from tests.support.redis_server import RedisServer, RedisServers, free_port
 
 
 async def take_over(bus: Connection, lease: LeaderLease, **kwargs: object) -> LeaderLease:
@@ -243,6 +243,22 @@ async def test_signatures_cover_the_place(bus: Connection, lease: LeaderLease) -
     moved = entry.document.replace(b'"version":1,"epoch"', b'"version":2,"epoch"')
     assert moved != entry.document
     assert verify(moved, key=public).reason is Reason.SIGNATURE_INVALID
+
+
+async def test_a_master_that_becomes_a_replica_is_left(
+    server: RedisServer, bus: Connection, lease: LeaderLease, publisher: Publisher
+) -> None:
+    await publisher.publish(document(1), lease, "test")
+    with server.client() as client:
+        client.replicaof("127.0.0.1", free_port())
+        with pytest.raises(BusError) as caught:
+            await publisher.publish(document(2), lease, "test")
+        assert caught.value.reason is Reason.BUS_REFUSED
+        assert "replica" in caught.value.hint
+        with pytest.raises(BusError, match="is a replica"):
+            await publisher.publish(document(2), lease, "test")
+        client.replicaof("NO", "ONE")
+    assert (await publisher.publish(document(2), lease, "test")).version == 2
 
 
 class TestAllOrNothing:

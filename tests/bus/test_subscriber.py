@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.crc import key_slot
 
 from grid.bus import (
     BusSettings,
@@ -770,6 +771,48 @@ async def test_a_cluster_delivers_too(cluster: RedisServer, open_bus: Connect, w
     await drop_feeds(bus)
     result = await publisher.publish(document(3), lease, "test")
     await until(lambda: watched.position == result.position)
+
+
+def move_slot(giver: RedisServer, taker: RedisServer, slot: int) -> None:
+    """Move a slot with all its keys from one Cluster node to the other, as redis-cli does."""
+    with giver.client() as one, taker.client() as two:
+        giver_id, taker_id = one.cluster("MYID").decode(), two.cluster("MYID").decode()
+        two.cluster("SETSLOT", slot, "IMPORTING", giver_id)
+        one.cluster("SETSLOT", slot, "MIGRATING", taker_id)
+        keys = one.cluster("GETKEYSINSLOT", slot, 1000)
+        one.migrate("127.0.0.1", taker.port, keys, 0, 2000)
+        two.cluster("SETSLOT", slot, "NODE", taker_id)
+        one.cluster("SETSLOT", slot, "NODE", taker_id)
+
+
+@pytest.mark.parametrize("line", ["7", "6.2"])
+async def test_a_slot_that_moves_is_followed(
+    line: str, servers: RedisServers, open_bus: Connect, watch: Callable[..., Watched]
+) -> None:
+    giver = servers.start_cluster(line)
+    taker = servers.start(line, [("cluster-enabled", "yes")])
+    with giver.client() as one, taker.client() as two:
+        two.cluster("MEET", "127.0.0.1", giver.port)
+        for client in (one, two):
+            await until(lambda client=client: client.cluster("INFO")["cluster_known_nodes"] == "2")  # type: ignore[misc]
+        await until(lambda: two.cluster("INFO")["cluster_state"] == "ok")
+    url = f"redis+cluster://127.0.0.1:{giver.port}"
+    bus = await open_bus(url)
+    lease = LeaderLease(bus, "daemon-1")
+    await lease.acquire()
+    publisher = Publisher(bus, "daemon-1")
+    watched = watch(url)
+    before = await publisher.publish(document(1), lease, "test")
+    await arrived(watched, before.position)
+    await asyncio.to_thread(move_slot, giver, taker, key_slot(bus.keys.prefix.encode()))
+    with pytest.raises(BusError) as caught:
+        await publisher.publish(document(2), lease, "test")
+    assert "moved" in caught.value.hint
+    after = await publisher.publish(document(2), lease, "test")
+    assert (after.epoch, after.version) == (before.epoch, 2)
+    await arrived(watched, after.position)
+    assert str(taker.port) in bus.where
+    await until(lambda: str(taker.port) in watched.state.where)
 
 
 async def test_reconnects_of_many_are_spread(servers: RedisServers) -> None:
