@@ -4,6 +4,7 @@ A pass is a pure function of its input. It takes one immutable view of the world
 what was decided and why; the memory it returns goes into the next pass.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,22 +19,22 @@ from grid.model import (
     GatewayPlan,
     Network,
     Placement,
-    Provider,
     Sample,
 )
-from grid.policy import admission, freshness, order, weights
-from grid.policy.load import assess
+from grid.policy import order, weights
+from grid.policy.judge import Judged, Offer, judge, seen_by
+from grid.policy.judge import changes as judge_changes
 from grid.policy.memory import PolicyMemory, ProviderMemory, WeightBook
-from grid.policy.order import Judged, PreviousCandidate
-from grid.policy.words import number, several
+from grid.policy.order import PreviousCandidate
+from grid.policy.words import several
 
 _OPEN, _NONE = AdmissionState.NEW_AND_EXISTING, AdmissionState.NONE
 _NO_PROBES: Mapping[str, bool | None] = MappingProxyType({})
 _NO_DRAINS: Mapping[str, Drain] = MappingProxyType({})
 _NO_DOCUMENTS: Mapping[str, tuple[PreviousCandidate, ...]] = MappingProxyType({})
 
-SPOKEN_CHANGES = 3
-"""Changes that the sentence names; of more it gives the number."""
+SPOKEN = 3
+"""Changes, or models, that the sentence names; of more it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,125 +69,105 @@ class PolicyOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
-    """How the documents of the predecessor offered a provider: the most open state and the best place of all."""
+class _Work:
+    """What a pass worked out, for the next one to do again only what changed. Nothing in it decides anything.
 
-    admission: AdmissionState
-    fresh: bool
+    ``said``: the counts at the head of the sentence. ``firsts``: per plain gateway, the previous document that its plan
+    was compared with.
+    """
+
+    network: Network
+    guarded: bool
+    judged: Mapping[str, Judged]
+    shares: Mapping[tuple[Placement, Capability], weights.Weights]
+    plans: Mapping[str, GatewayPlan]
+    all_stale: Mapping[tuple[str, Capability], int]
+    said: str
 
 
 def decide(given: PolicyInput) -> PolicyOutcome:
     """One pass over all providers and gateways. The order of mappings in the input makes no difference."""
-    network = given.network
-    offers = _offers(given.previous)
-    judged = []
-    changes = []
-    for name in sorted(network.providers):
-        entry, change = _judge(network.providers[name], given, offers)
-        judged.append(entry)
-        changes.extend(change)
-    changes += [
-        f"{name}: no longer configured" for name in sorted(given.memory.providers) if name not in network.providers
-    ]
-    serving = order.by_capability(judged)
-    shares = _shares(given, judged, serving)
-    plans, all_stale = order.arrange(
-        network,
-        judged,
-        serving,
-        shares,
-        all_stale=given.memory.all_stale,
-        previous=given.previous,
-        first_round=not given.round_complete,
-        number=given.memory.passes + 1,
-    )
-    for (placement, capability), book in shares.items():
-        if book.moved:
-            changes.append(f"{capability.name}: {placement} weights move: {', '.join(book.moved)}")
-    for name, plan in plans.items():
-        changes += _first_choices(network.gateways[name], plan, given.previous.get(name, ()))
+    work = given.memory.work if isinstance(given.memory.work, _Work) else None
+    if work is not None and (work.network is not given.network or work.guarded or not given.round_complete):
+        work = None
+    judged, changes = _judge_all(given, work)
+    moved = work is None or any(_moved(entry, work.judged[name]) for name, entry in judged.items())
+    shares = _shares(given, judged, work)
+    if work is not None and not moved and not work.all_stale and _same(shares, work.shares):
+        plans, all_stale = work.plans, work.all_stale
+    else:
+        plans, all_stale = order.arrange(
+            given.network,
+            tuple(judged.values()),
+            shares,
+            all_stale=given.memory.all_stale,
+            previous=given.previous,
+            first_round=not given.round_complete,
+            number=given.memory.passes + 1,
+        )
+    changes += _moves(given, plans, shares)
+    said = work.said if work is not None and not moved else _counts(tuple(judged.values()))
+    work = _Work(given.network, not given.round_complete, judged, shares, plans, all_stale, said)
     memory = PolicyMemory(
-        providers=MappingProxyType({entry.provider.id: entry.memory for entry in judged}),
+        providers=MappingProxyType({name: entry.memory for name, entry in judged.items()}),
         books=MappingProxyType({key: found.book for key, found in shares.items() if key[0] is not Placement.STATIC}),
         all_stale=MappingProxyType(all_stale),
         passes=given.memory.passes + 1,
+        work=work,
     )
     return PolicyOutcome(
-        decisions=MappingProxyType({entry.provider.id: entry.decision for entry in judged}),
+        decisions=MappingProxyType({name: entry.decision for name, entry in judged.items()}),
         plans=MappingProxyType(plans),
         memory=memory,
-        sentence=_sentence(judged, changes),
+        sentence=_sentence(said, changes),
         changes=tuple(changes),
     )
 
 
-# --- one provider -----------------------------------------------------------------------------------------------------
+def _moved(entry: Judged, before: Judged) -> bool:
+    return entry.memory is not before.memory and entry.place != before.place
 
 
-def _judge(
-    provider: Provider, given: PolicyInput, offers: Mapping[tuple[str, str], _Offer]
-) -> tuple[Judged, list[str]]:
-    now, sample = given.now, given.samples.get(provider.id)
-    before = given.memory.providers.get(provider.id, ProviderMemory())
-    offer = offers.get((provider.site, provider.cluster))
-    probe = given.probes.get(provider.id, sample.healthy if sample else None)
-    fresh, age, bound, fresh_step = freshness.judge(provider, sample, now)
-    load, memory, load_steps = assess(provider, sample, before, now)
-    hysteresis = admission.settle(memory.hysteresis, provider.pressure, now)
-    if sample is not None and before.counts(sample):
-        seen = admission.observation(load.ready, probe)
-        hysteresis = admission.advance(hysteresis, seen, load, provider.pressure, now)
-    was_trusted = before.trusted if before.admission is not None else offer is not None and offer.fresh
+def _same(
+    shares: Mapping[tuple[Placement, Capability], weights.Weights],
+    before: Mapping[tuple[Placement, Capability], weights.Weights],
+) -> bool:
+    """Whether the weights and what is said of them are those of the pass before."""
+    return all(found.steps == before[key].steps for key, found in shares.items())
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+
+def _judge_all(given: PolicyInput, work: _Work | None) -> tuple[dict[str, Judged], list[str]]:
+    """Every provider in the order of ids, and what changed."""
+    known = given.memory.providers
     guarded = not given.round_complete
-    drain = given.drains.get(provider.id) or given.drains.get(provider.site)
-    ruling = admission.rule(
-        provider,
-        hysteresis,
-        load,
-        fresh,
-        probe=probe,
-        drain=drain,
-        before=before.admission,
-        floor=offer.admission if guarded and offer is not None else None,
-        keeps_place=guarded and offer is not None and was_trusted,
-        now=now,
-    )
-    waits = guarded and was_trusted and (offer is not None or fresh is Freshness.ABSENT)
-    trusted = ruling.admission is not _NONE and not ruling.demoted and (fresh is Freshness.FRESH or waits)
-    changed = ruling.admission is not before.admission
-    memory = ProviderMemory(
-        sequence=memory.sequence,
-        counted_at=memory.counted_at,
-        observed=memory.observed,
-        hysteresis=hysteresis,
-        level=memory.level,
-        free=memory.free,
-        free_at=memory.free_at,
-        admission=ruling.admission,
-        changed_at=now if changed else before.changed_at,
-        freshness=fresh,
-        demoted=ruling.demoted,
-        trusted=trusted,
-        untrusted_in=None if trusted else given.memory.passes + 1 if was_trusted else before.untrusted_in,
-    )
-    decision = Decision(
-        provider=provider.id,
-        freshness=fresh,
-        admission=ruling.admission,
-        reason=ruling.reason,
-        load=load,
-        steps=(fresh_step, *load_steps, *ruling.steps),
-        age=age,
-        bound=bound,
-        demoted=ruling.demoted,
-        drained=drain is not None,
-        changed_at=memory.changed_at,
-    )
-    return Judged(provider, decision, memory), _changes(before, decision, ruling.why)
+    offers = _offers(given.previous) if guarded or not known.keys() >= given.network.providers.keys() else {}
+    judged: dict[str, Judged] = {}
+    changes: list[str] = []
+    for name in sorted(given.network.providers):
+        seen = seen_by(given.network.providers[name], given.samples, given.probes, given.drains)
+        before = known.get(name)
+        entry = None if work is None else work.judged[name].again(seen, before, given.now)
+        if entry is None:
+            before = before or ProviderMemory()
+            entry = judge(
+                seen,
+                before,
+                offer=offers.get((seen.provider.site, seen.provider.cluster)),
+                guarded=guarded,
+                number_of_pass=given.memory.passes + 1,
+                now=given.now,
+            )
+            changes += judge_changes(before, entry)
+        judged[name] = entry
+    changes += [f"{name}: no longer configured" for name in sorted(known.keys() - judged.keys())]
+    return judged, changes
 
 
-def _offers(previous: Mapping[str, Sequence[PreviousCandidate]]) -> dict[tuple[str, str], _Offer]:
-    offers: dict[tuple[str, str], _Offer] = {}
+def _offers(previous: Mapping[str, Sequence[PreviousCandidate]]) -> dict[tuple[str, str], Offer]:
+    offers: dict[tuple[str, str], Offer] = {}
     for candidates in previous.values():
         for candidate in candidates:
             if candidate.admission_state is _NONE:
@@ -194,10 +175,10 @@ def _offers(previous: Mapping[str, Sequence[PreviousCandidate]]) -> dict[tuple[s
             key = (candidate.site, candidate.cluster)
             known = offers.get(key)
             if known is None:
-                offers[key] = _Offer(candidate.admission_state, candidate.fresh)
+                offers[key] = Offer(candidate.admission_state, candidate.fresh)
             else:
                 best = min(known.admission, candidate.admission_state, key=lambda state: state.rank)
-                offers[key] = _Offer(best, known.fresh or candidate.fresh)
+                offers[key] = Offer(best, known.fresh or candidate.fresh)
     return offers
 
 
@@ -205,13 +186,16 @@ def _offers(previous: Mapping[str, Sequence[PreviousCandidate]]) -> dict[tuple[s
 
 
 def _shares(
-    given: PolicyInput, judged: Sequence[Judged], serving: Sequence[tuple[Capability, Sequence[Judged]]]
+    given: PolicyInput, judged: Mapping[str, Judged], work: _Work | None
 ) -> dict[tuple[Placement, Capability], weights.Weights]:
     """Weights for every placement that a grouped gateway uses, by capability."""
     found: dict[tuple[Placement, Capability], weights.Weights] = {}
     for placement in sorted({gateway.placement for gateway in given.network.gateways.values() if gateway.grouped}):
-        claims = {entry.provider.id: _claim(entry, placement, given) for entry in judged}
-        for capability, entries in serving:
+        if placement is Placement.STATIC and work is not None:
+            found.update((key, shares) for key, shares in work.shares.items() if key[0] is placement)
+            continue
+        claims = {name: _claim(entry, placement, given) for name, entry in judged.items()}
+        for capability, entries in order.by_capability(judged.values()):
             if placement is Placement.STATIC:
                 found[placement, capability] = weights.static(claims[entry.provider.id] for entry in entries)
                 continue
@@ -237,20 +221,20 @@ def _claim(entry: Judged, placement: Placement, given: PolicyInput) -> weights.C
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _changes(before: ProviderMemory, decision: Decision, why: str) -> list[str]:
-    name = decision.provider
-    if before.admission is None:
-        return [f"{name}: {decision.admission}, {decision.freshness}" + (f" ({why})" if why else "")]
-    if before.admission is not decision.admission:
-        return [f"{name}: {before.admission} to {decision.admission} ({why})"]
-    if before.demoted is not decision.demoted:
-        return [f"{name}: {'behind every ready provider' if decision.demoted else 'back in its place'} ({why})"]
-    if before.freshness is not decision.freshness:
-        age = (
-            "" if decision.age is None else f" (sample {number(decision.age)} s old, bound {number(decision.bound)} s)"
-        )
-        return [f"{name}: {before.freshness} to {decision.freshness}{age}"]
-    return []
+def _moves(
+    given: PolicyInput,
+    plans: Mapping[str, GatewayPlan],
+    shares: Mapping[tuple[Placement, Capability], weights.Weights],
+) -> list[str]:
+    """Changes of weights, and of who comes first in plain documents."""
+    said = [
+        f"{capability.name}: {placement} weights move: {', '.join(found.moved)}"
+        for (placement, capability), found in shares.items()
+        if found.moved
+    ]
+    for name, plan in plans.items():
+        said += _first_choices(given.network.gateways[name], plan, given.previous.get(name, ()))
+    return said
 
 
 def _first_choices(gateway: Gateway, plan: GatewayPlan, previous: Sequence[PreviousCandidate]) -> list[str]:
@@ -270,34 +254,30 @@ def _first_choices(gateway: Gateway, plan: GatewayPlan, previous: Sequence[Previ
     ]
 
 
-def _sentence(judged: Sequence[Judged], changes: Sequence[str]) -> str:
+def _counts(judged: Sequence[Judged]) -> str:
     if not judged:
         return "no provider is configured"
-    decisions = [entry.decision for entry in judged]
-    opened = sum(decision.admission is _OPEN for decision in decisions)
-    counts = [f"{opened} of {several(len(decisions), 'provider')} open"]
-    for state in AdmissionState:
-        count = sum(decision.admission is state for decision in decisions)
-        if count and state is not _OPEN:
-            counts.append(f"{count} {state}")
-    for kind in Freshness:
-        count = sum(decision.freshness is kind for decision in decisions)
-        if count and kind is not Freshness.FRESH:
-            counts.append(f"{count} {kind}")
-    dark = sorted(
-        {capability.name for entry in judged for capability in entry.provider.capabilities}
-        - {
-            capability.name
-            for entry in judged
-            if entry.decision.admission is _OPEN
-            for capability in entry.provider.capabilities
-        }
-    )
+    states = Counter(entry.decision.admission for entry in judged)
+    ages = Counter(entry.decision.freshness for entry in judged)
+    counts = [f"{states[_OPEN]} of {several(len(judged), 'provider')} open"]
+    counts += [f"{states[state]} {state}" for state in AdmissionState if states[state] and state is not _OPEN]
+    counts += [f"{ages[kind]} {kind}" for kind in Freshness if ages[kind] and kind is not Freshness.FRESH]
+    served, taken = set[str](), set[str]()
+    for entry in judged:
+        names = {capability.name for capability in entry.provider.capabilities}
+        served |= names
+        if entry.decision.admission is _OPEN:
+            taken |= names
     said = ", ".join(counts)
+    dark = sorted(served - taken)
     if dark:
-        said += f"; nobody takes new work for {', '.join(dark[:SPOKEN_CHANGES])}"
-        said += f" and {len(dark) - SPOKEN_CHANGES} more" * (len(dark) > SPOKEN_CHANGES)
+        said += f"; nobody takes new work for {', '.join(dark[:SPOKEN])}"
+        said += f" and {len(dark) - SPOKEN} more" * (len(dark) > SPOKEN)
+    return said
+
+
+def _sentence(said: str, changes: Sequence[str]) -> str:
     if not changes:
         return f"{said}; nothing changed"
-    said += "; " + "; ".join(changes[:SPOKEN_CHANGES])
-    return said + f"; and {len(changes) - SPOKEN_CHANGES} more changes" * (len(changes) > SPOKEN_CHANGES)
+    said += "; " + "; ".join(changes[:SPOKEN])
+    return said + f"; and {len(changes) - SPOKEN} more changes" * (len(changes) > SPOKEN)

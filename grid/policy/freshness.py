@@ -39,8 +39,10 @@ def judge(provider: Provider, sample: Sample | None, now: float) -> tuple[Freshn
     if sample is None:
         return Freshness.ABSENT, None, limit, Step("freshness", Reason.NEVER_READ, "no scrape has succeeded yet")
     age = max(now - sample.received_at, 0.0)
-    found, reason = (Freshness.FRESH, Reason.FRESH) if age <= limit else (Freshness.STALE, Reason.STALE)
-    detail = f"sample {sample.sequence} is {number(age)} s old, bound {_sum(provider, sample, limit)}"
+    found, reason, said = Freshness.FRESH, Reason.FRESH, "within its bound of"
+    if not age <= limit:
+        found, reason, said = Freshness.STALE, Reason.STALE, "older than its bound of"
+    detail = f"sample {sample.sequence} is {said} {_sum(provider, sample, limit)}"
     return found, age, limit, Step("freshness", reason, detail)
 
 

@@ -117,13 +117,15 @@ class PolicyMemory:
     """The memory of all passes so far.
 
     ``passes`` counts them. ``all_stale``: since which pass, for a gateway's site and a capability, none of the admitted
-    providers has been fresh.
+    providers has been fresh. ``work``: what the last pass worked out, so that the next one does again only what
+    changed; it decides nothing, does not travel, and a memory without it leads to the same outcomes.
     """
 
     providers: Mapping[str, ProviderMemory] = field(default_factory=lambda: _NO_PROVIDERS)
     books: Mapping[tuple[Placement, Capability], WeightBook] = field(default_factory=lambda: _NO_BOOKS)
     all_stale: Mapping[tuple[str, Capability], int] = field(default_factory=lambda: _NO_VIEWS)
     passes: int = 0
+    work: object = field(default=None, compare=False, repr=False)
 
     def to_json(self, now: float) -> dict[str, Any]:
         """As JSON values; ``now`` is the monotonic clock in s. Defaults are left out, times are ages."""

@@ -44,7 +44,6 @@ from grid.model import (
     AdmissionState,
     Candidate,
     Capability,
-    Decision,
     Exclusion,
     Freshness,
     Gateway,
@@ -53,14 +52,13 @@ from grid.model import (
     Network,
     Order,
     Placement,
-    Provider,
     Reason,
     Site,
     Step,
     Tier,
     stable_id,
 )
-from grid.policy.memory import ProviderMemory
+from grid.policy.judge import Judged
 from grid.policy.weights import LOWEST, Weights
 
 _UNKNOWN_LEVEL: Final = 1 << 30
@@ -90,15 +88,6 @@ class PreviousCandidate:
     cluster: str
     admission_state: AdmissionState
     fresh: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A provider with this pass's decision, and its memory after it."""
-
-    provider: Provider
-    decision: Decision
-    memory: ProviderMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +125,6 @@ def by_capability(judged: Iterable[Judged]) -> list[tuple[Capability, list[Judge
 def arrange(
     network: Network,
     judged: Sequence[Judged],
-    serving: Sequence[tuple[Capability, Sequence[Judged]]],
     weights: Mapping[tuple[Placement, Capability], Weights],
     *,
     all_stale: Mapping[tuple[str, Capability], int],
@@ -146,10 +134,10 @@ def arrange(
 ) -> tuple[dict[str, GatewayPlan], dict[tuple[str, Capability], int]]:
     """The plan of every gateway, and since which pass each (site, capability) has been all stale.
 
-    ``judged`` in the order of provider ids, ``serving`` from ``by_capability``. ``all_stale`` as the pass before left
-    it, ``number`` that of this pass; ``previous`` gives the order of plain documents while the ``first_round`` is not
-    over or all are stale.
+    ``judged`` in the order of provider ids. ``all_stale`` as the pass before left it, ``number`` that of this pass;
+    ``previous`` gives the order of plain documents while the ``first_round`` is not over or all are stale.
     """
+    serving = by_capability(judged)
     audiences = _audiences(network, judged)
     views: dict[str, _View] = {}
     arrangements: dict[tuple[Any, ...], _Arrangement] = {}

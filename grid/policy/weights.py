@@ -150,9 +150,8 @@ def _move(held: Share, target: int | None, placement: Placement, now: float) -> 
     gap = target - weight
     if abs(gap) <= DEAD_BAND * weight:
         return held, Step("weight", Reason.WEIGHTED, f"{weight} by {placement} (now {target})")
-    waited = now - held.moved_at
-    if waited < DWELL - GRACE:
-        said = f"{weight} stays: {target} wanted, moved {number(waited)} s ago, dwell {number(DWELL)} s"
+    if now - held.moved_at < DWELL - GRACE:
+        said = f"{weight} stays: {target} wanted, but it moved less than {number(DWELL)} s ago"
         return held, Step("weight", Reason.WEIGHT_HELD, said)
     limit = max(1, math.floor(weight * STEP_LIMIT))
     if abs(gap) <= limit:

@@ -100,7 +100,7 @@ def test_a_removed_provider_is_told_once_and_forgotten() -> None:
 def test_no_provider_at_all() -> None:
     there = World(network(gateways=(edge(),)))
     outcome = there.run()
-    assert outcome.sentence == "no provider is configured"
+    assert outcome.sentence == "no provider is configured; nothing changed"
     assert outcome.plans["edge"].candidates == ()
 
 
@@ -108,7 +108,7 @@ def test_the_chain_of_reasons_carries_its_numbers() -> None:
     there = trio(pressure=PRESSURE)
     decision = read(there, a=busy(15, kv_cache_utilization=0.5)).run().decisions["a"]
     assert decision.steps == (
-        Step("freshness", Reason.FRESH, "sample 1 is 0 s old, bound 6 s = 2 interval + 2 timeout + 2"),
+        Step("freshness", Reason.FRESH, "sample 1 is within its bound of 6 s = 2 interval + 2 timeout + 2"),
         Step("held", Reason.LOAD_KNOWN, "15 = 15 in flight + 0 in the EPP's queue"),
         Step("capacity", Reason.LOAD_KNOWN, "20 = 10 per endpoint (declared) x 2 ready"),
         Step("load", Reason.LOAD_KNOWN, "0.75 = held / capacity"),
@@ -295,6 +295,35 @@ def test_a_followers_older_sample_is_not_counted_again() -> None:
     there.samples["a"] = replace(taken, sequence=78, received_at=there.now + 1.0)
     there.now += 1.0
     assert there.run().decisions["a"].admission is NONE
+
+
+# --- what is not worked out again ---
+
+
+def test_plans_are_taken_over_while_only_numbers_move() -> None:
+    there = read(trio())
+    first = there.run()
+    again = there.after(0.5, a=busy(3))
+    assert again.plans["edge"] is first.plans["edge"]
+    assert again.decisions["a"].load.held == 3
+    assert again.decisions["b"].steps is first.decisions["b"].steps
+    assert (first.decisions["b"].age, again.decisions["b"].age) == (0.0, 0.5)
+
+
+def test_plans_are_made_anew_where_something_moved() -> None:
+    there = read(trio())
+    first = there.run()
+    assert there.after(0.5, a=GONE).plans["edge"] is not first.plans["edge"]
+    second = there.run()
+    there.network = replace(there.network)
+    assert there.run().plans["edge"] is not second.plans["edge"]
+
+
+def test_a_foreign_piece_of_work_is_ignored() -> None:
+    there = read(trio())
+    expected = there.run()
+    there.memory = replace(there.memory, work="something else")
+    assert there.run().plans == expected.plans
 
 
 # --- size ---

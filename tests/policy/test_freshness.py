@@ -65,7 +65,7 @@ def test_an_age_is_never_negative_and_a_time_that_is_none_is_not_fresh() -> None
 
 def test_the_reason_gives_the_sum() -> None:
     said = freshness.judge(A, sample(MEANS, at=1.0), 2.5)[3].detail
-    assert said == "sample 1 is 1.5 s old, bound 14 s = 2 interval + 3 timeout + 2 + 7 age of means"
+    assert said == "sample 1 is within its bound of 14 s = 2 interval + 3 timeout + 2 + 7 age of means"
     assert freshness.judge(replace(A, freshness=9.0), sample(Reading()), 0.0)[3].detail.endswith(
-        "bound 9 s as configured"
+        "bound of 9 s as configured"
     )

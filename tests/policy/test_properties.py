@@ -244,6 +244,18 @@ def test_a_memory_that_went_through_json_gives_the_same_future(passes: list[Poli
 
 
 @often
+@given(histories())
+def test_what_a_pass_takes_over_from_the_one_before_makes_no_difference(passes: list[PolicyInput]) -> None:
+    """Passes that work everything out anew end as those that do again only what changed; each pass runs twice."""
+    doubled = [entry for once in passes for entry in (once, replace(once, now=once.now + 0.125))]
+    memory, previous = PolicyMemory(), dict[str, tuple[PreviousCandidate, ...]]()
+    for entry, expected in zip(doubled, play(doubled), strict=True):
+        outcome = decide(replace(entry, memory=replace(memory, work=None), previous=previous))
+        assert outcome == expected
+        memory, previous = outcome.memory, {name: as_previous(plan) for name, plan in outcome.plans.items()}
+
+
+@often
 @given(histories(), st.sampled_from(NAMES))
 def test_removing_a_provider_moves_no_others_relative_order(passes: list[PolicyInput], gone: str) -> None:
     outcomes = play(passes)

@@ -86,6 +86,24 @@ def test_drains_and_memory_are_taken_along() -> None:
     assert found.outcome.memory.passes == 42
 
 
+def test_a_reload_and_drains_take_effect_where_they_stand() -> None:
+    smaller = network(provider("b"), gateways=(edge(),))
+    drains = {"b": Drain(id="1", target="b")}
+    events = [*steady(4), Event(4.0, network=smaller), scraped(5.0, "a", GOOD, 9), Event(6.0, drains=drains)]
+    passes = list(replay(NETWORK, events))
+    assert [entry.at for entry in passes] == [0.0, 1.0, 2.0, 3.0, 4.0, 6.0]
+    assert "a: no longer configured" in passes[4].outcome.changes
+    assert admissions(passes[5].outcome) == {"b": AdmissionState.EXISTING_ONLY}
+
+
+def test_events_of_a_provider_that_goes_in_the_same_burst_are_dropped() -> None:
+    smaller = network(provider("b"), gateways=(edge(),))
+    events = [scraped(0.0, "b", GOOD, 1), Event(0.0, network=smaller), scraped(0.01, "a", GOOD, 1)]
+    assert set(list(replay(NETWORK, events))[-1].outcome.decisions) == {"b"}
+    events = [Event(0.0, network=smaller), scraped(0.0, "a", GOOD, 1), scraped(0.01, "b", GOOD, 1)]
+    assert set(list(replay(NETWORK, events))[-1].outcome.decisions) == {"b"}
+
+
 def test_events_of_unknown_providers_are_ignored() -> None:
     assert [entry.at for entry in replay(NETWORK, [scraped(0.0, "z", GOOD, 1), *steady(2)])] == [0.0, 1.0]
 
