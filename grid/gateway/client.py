@@ -102,6 +102,8 @@ class GridClient(Router):
         self._state_dir = state_dir
         self._wait = wait
         self._rates = _Rates()
+        self.complete_report: Callable[[Report], Report] | None = None
+        """Sees every report before it is written, and may add what only the gateway around this client knows."""
         self._ticker: asyncio.Task[None] | None = None
         self._subscriber = Subscriber(
             self._connect,
@@ -193,7 +195,7 @@ class GridClient(Router):
         self.observe(delivery.frame, delivery.received_at)
 
     def _report(self, state: SubscriberState) -> Report:
-        return Report(
+        report = Report(
             self.gateway,
             self.instance,
             epoch=state.position.epoch,
@@ -205,6 +207,7 @@ class GridClient(Router):
             applied_at=state.applied_at,
             at=time.time(),
         )
+        return report if self.complete_report is None else self.complete_report(report)
 
 
 class _Rates:

@@ -139,6 +139,10 @@ class Router:
         self._frame: SignalFrame | None = None
         self._frame_at = 0.0
         self._on_estimate_error = on_estimate_error
+        self.on_document: Callable[[], None] | None = None
+        """Called after a document was taken over."""
+        self.on_frame: Callable[[SignalFrame, float], None] | None = None
+        """Called after a frame was taken over, with it and its monotonic time."""
 
     # --- picking -----------------------------------------------------------------------------------------------------
 
@@ -261,12 +265,16 @@ class Router:
         self._snapshot = built
         if self._frame is not None:
             self._rebase(self._frame, self._frame_at)
+        if self.on_document is not None:
+            self.on_document()
 
     def observe(self, frame: SignalFrame, received_at: float) -> None:
         """Take over a signal frame; ``received_at`` is the monotonic time at which it was sent or later."""
         self._frame, self._frame_at = frame, received_at
         if self._snapshot is not None:
             self._rebase(frame, received_at)
+        if self.on_frame is not None:
+            self.on_frame(frame, received_at)
 
     def tick(self, now: float) -> None:
         """Keep the own counts by time; let go of samples past their bound, and of penalties that have ended."""
