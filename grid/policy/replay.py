@@ -73,14 +73,14 @@ def replay(
     burst: list[Event] = []
     last: float | None = None
     for event in events:
-        if event.provider not in state.providers and event.network is None and event.drains is None:
-            continue
         if until is not None and event.at > until + GRACE:
             break
         if burst and event.at > burst[0].at + JOIN:
             last = burst[-1].at
             yield state.run(last, tuple(burst))
             burst = []
+        if event.provider not in state.providers and event.network is None and event.drains is None:
+            continue
         if not burst and last is not None:
             yield from state.idle(last, event.at, every)
         burst.append(event)
