@@ -133,10 +133,11 @@ class Daemon:
             self._recording = RecordingWriter(self._record, network, epoch=self._clock(), started_at=datetime.now(UTC))
             await self._recording.start()
         self._assemble(config, network, settings, sign)
-        self._server = DebugServer(create_app(self._view), *config.daemon.listen)
-        await self._server.start()
         await self._keeper.restore()
         await self._reloader.begin()
+        self._set_jobs()
+        self._server = DebugServer(create_app(self._view), *config.daemon.listen)
+        await self._server.start()
         self._begin_loops()
         self._ticker.start()
         _log.info(
@@ -298,6 +299,15 @@ class Daemon:
         self._loops: set[asyncio.Task[None]] = set()
         self._assembled = True
 
+    def _set_jobs(self) -> None:
+        self._ticker.every(TICK, "tick", self._observer.tick)
+        self._ticker.every(frames.INTERVAL, "signal frame", self._frames.bell.ring)
+        self._ticker.every(housekeeping.EVERY, "housekeeping", self._housekeeping.bell.ring)
+        self._housekeeping.bell.ring()
+        if not self._dry_run:
+            self._ticker.every(min(1.0, self._board.config.bus.lease / 3), "lease", self._leadership.bell.ring)
+            self._leadership.bell.ring()
+
     def _begin_loops(self) -> None:
         loops = {
             "cycle": self._cycle.step,
@@ -305,15 +315,8 @@ class Daemon:
             "frames": self._frames.step,
             "housekeeping": self._housekeeping.step,
         }
-        beat = min(1.0, self._board.config.bus.lease / 3)
-        self._ticker.every(TICK, "tick", self._observer.tick)
-        self._ticker.every(frames.INTERVAL, "signal frame", self._frames.bell.ring)
-        self._ticker.every(housekeeping.EVERY, "housekeeping", self._housekeeping.bell.ring)
         if not self._dry_run:
             loops["lease"] = self._leadership.step
-            self._ticker.every(beat, "lease", self._leadership.bell.ring)
-            self._leadership.bell.ring()
-        self._housekeeping.bell.ring()
         self._loops = {self._guard.loop(name, step) for name, step in loops.items()}
 
     # --- what parts tell each other ---------------------------------------------------------------------------------

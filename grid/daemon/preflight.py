@@ -98,7 +98,7 @@ def _judged(name: str, scrape: Scrape, provider: Provider, interval: float) -> R
     reading = scrape.reading
     sample = Sample(provider.id, 1, scrape.received_at, reading, interval)
     load, _, _ = assess(provider, sample, ProviderMemory(), scrape.received_at)
-    problem = next(iter(scrape.problems), None)
+    problem = min(scrape.problems, key=lambda one: one.code is not Reason.NO_READY_ENDPOINTS, default=None)
     said = f"{reading.dialect or 'no pool metrics'}, pool {reading.pool or '-'}, {reading.ready or 0} ready"
     if load.load is not None:
         said += f", load {load.load:.2f} ({load.load_source})"

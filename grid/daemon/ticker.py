@@ -29,7 +29,7 @@ _SHORTEST_LOOK = 0.05
 _A_STEP = 1.0
 """S by which the wall clock must leave the monotonic one to be called set."""
 _INSTANCES = 8
-"""Runs of one job at once. A run takes no time, but after a stall of the loop several may be due before the first began."""
+"""Runs of one job at once: each takes no time, but after a stall several may be due before the first has begun."""
 _SAME_BEAT = 0.1
 """A beat nearer than this share of the period is the one that just ran."""
 
@@ -86,13 +86,14 @@ class Ticker:
         self._jobs: dict[str, _Job] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._offset = 0.0
+        self._stopped = False
 
     def every(self, period: float, name: str, action: Callable[[], None]) -> None:
         """Call ``action`` every ``period`` s from :meth:`start` on; a job of the same name is replaced."""
 
         async def run() -> None:
-            job = self._jobs.get(name)
-            if job is not None:
+            if not self._stopped:
+                job = self._jobs[name]
                 job.ran_at = self._clock()
                 job.action()
 
@@ -115,11 +116,11 @@ class Ticker:
         self._look_later()
 
     def stop(self) -> None:
-        """End; nothing is called any more."""
+        """End; nothing is called any more. Safe to call twice."""
+        self._stopped = True
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        self._jobs.clear()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
