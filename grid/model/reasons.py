@@ -413,6 +413,39 @@ class Reason(StrEnum):
     BAD_MODEL = ("bad_model", "routing", "no model, a blank one, or one over 256 bytes")
     CAPACITY_EXHAUSTED = ("capacity_exhausted", "routing", "every provider of the model is held back by pressure")
     NO_HEALTHY_SITE = ("no_healthy_site", "routing", "no provider of the model may take work")
+    # --- requests that the reference gateway forwards -------------------------------------------------------------------
+    BODY_TOO_LARGE = (
+        "body_too_large",
+        "forwarding",
+        "the request's body is larger than the gateway takes",
+        "send less at once; gateways.max_body is the limit",
+    )
+    BODY_TIMEOUT = ("body_timeout", "forwarding", "the request's body came too slowly", "send the request again")
+    HEAD_TOO_LARGE = ("head_too_large", "forwarding", "the request has too many or too long headers", "send fewer")
+    UPSTREAM_FAILED = (
+        "upstream_failed",
+        "forwarding",
+        "the provider broke the exchange before it answered",
+        "the request may have been worked on; sending it again is for the client to decide",
+    )
+    UPSTREAM_TIMEOUT = (
+        "upstream_timeout",
+        "forwarding",
+        "the provider did not answer in time",
+        "the request may have been worked on; sending it again is for the client to decide",
+    )
+    UPSTREAM_CREDENTIAL = (
+        "upstream_credential",
+        "forwarding",
+        "the provider refuses the gateway's own credential",
+        "check the provider's upstream.token_file",
+    )
+    SHUTTING_DOWN = (
+        "shutting_down",
+        "forwarding",
+        "this gateway is ending",
+        "send the request again, to another gateway",
+    )
     # --- request admission --------------------------------------------------------------------------------------------
     QUEUE_FULL = (
         "queue_full",
