@@ -99,6 +99,19 @@ def test_three_of_four_with_a_wrong_token() -> None:
     assert outcome.sentence.startswith("4 of 4 providers open, 3 absent")
 
 
+@pytest.mark.parametrize("picker", [None, *Picker])
+@pytest.mark.parametrize("kind", list(Order))
+def test_a_silent_provider_that_was_idle_when_last_read_attracts_nobody(kind: Order, picker: Picker | None) -> None:
+    there = World(
+        network(provider("a", "edge"), provider("b"), provider("c"), gateways=(edge(order=kind, picker=picker),))
+    )
+    there.after(2, a=busy(0), b=busy(10), c=busy(10))
+    outcome = there.after(600, b=busy(10), c=busy(10))
+    assert order(outcome) == ["b", "c", "a"]
+    if picker not in (None, Picker.DETERMINISTIC):
+        assert groups(outcome)[-1] == ["a"]
+
+
 # --- capabilities ---
 
 
