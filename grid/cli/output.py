@@ -68,8 +68,11 @@ def emit(data: object, output: Output, as_table: "Callable[[], Iterable[Table | 
         print(yaml.safe_dump(json.loads(json.dumps(data, default=str)), sort_keys=False, allow_unicode=True), end="")
     else:
         out = console()
-        for part in as_table():
-            out.print(part)
+        with out.capture() as shown:
+            for part in as_table():
+                out.print(part)
+        # Tables are padded to their width; copied or grepped lines should not end in blanks.
+        print("\n".join(line.rstrip() for line in shown.get().strip("\n").split("\n")))
 
 
 def show(cell: object) -> str:

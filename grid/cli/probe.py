@@ -72,7 +72,7 @@ def _read(
     from grid.signals.scan import read_page
 
     data = sys.stdin.buffer.read() if source == "-" else _file(Path(source))
-    result = read_page(_unpacked(data), pool=pool)
+    result = read_page(data, pool=pool)
     return result.reading, result.problems, len(data)
 
 
@@ -84,15 +84,6 @@ def _file(path: Path) -> bytes:
     except OSError as error:
         hint = "a URL begins with http:// or https://" if ":" in str(path) else "check the path"
         raise ScrapeError(f"cannot read {path}: {error.strerror}", reason=Reason.NOT_FOUND, hint=hint) from error
-
-
-def _unpacked(data: bytes) -> bytes:
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    from grid.signals.scan import Decompressor
-
-    decompressor = Decompressor("gzip")
-    return decompressor.feed(data) + decompressor.finish()
 
 
 def _assess(reading: "Reading", max_running: int | None) -> "Load":

@@ -167,11 +167,12 @@ def drain(
     body: dict[str, object] = {"target": target, "reason": reason}
     if for_ is not None:
         from grid.config import parse_duration
+        from grid.model.errors import ConfigError
 
         try:
             body["for_s"] = parse_duration(for_)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--for") from error
+        except ConfigError as error:
+            raise typer.BadParameter("; ".join(map(str, error.problems)), param_hint="--for") from error
     data = find(url, token_file, config).post("/v1/drains", body)
     emit(data, output, lambda: [f"{data['target']} is draining until {data.get('until') or 'undrained'}"])
 

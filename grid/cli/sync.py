@@ -9,6 +9,7 @@ import typer
 
 from grid.cli.output import say
 from grid.cli.run import LogLevel
+from grid.model.errors import ConfigError
 
 
 class Format(StrEnum):
@@ -60,7 +61,6 @@ def sync(
     from grid.proxy.forms import FormName
     from grid.proxy.sync import SyncOptions, main
 
-    logs.configure("warning" if once and log_level is LogLevel.INFO else log_level.value)
     options = SyncOptions(
         config=config,
         gateway=name,
@@ -71,7 +71,9 @@ def sync(
         envoy_admin=envoy_admin if envoy_admin is None else _url(envoy_admin),
         prefix=_prefix(cluster_prefix),
     )
-    say(main(options, once=_seconds(timeout) if once else None))
+    wait = _seconds(timeout)
+    logs.configure("warning" if once and log_level is LogLevel.INFO else log_level.value)
+    say(main(options, once=wait if once else None))
 
 
 def _read(file: Path) -> bytes:
@@ -99,5 +101,5 @@ def _seconds(text: str) -> float:
 
     try:
         return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from error
+    except ConfigError as error:
+        raise typer.BadParameter(error.message, param_hint="--timeout") from error
