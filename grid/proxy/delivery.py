@@ -131,11 +131,14 @@ def _contents(path: Path) -> tuple[bytes, float] | None:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "there is something that is no regular file")
-        return file.read(LARGEST), status.st_mtime
+            raise OSError(errno.EINVAL, "what is there is no regular file")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(LARGEST), status.st_mtime
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ class EdsForm:
         self._addresses = addresses or Addresses()
         self._names: tuple[str, ...] = ()
         self._source = source
-        self._stamp = _stamp(source)
+        self._stamp: tuple[int, int, int] | None = None
         self._hosts: frozenset[str] = frozenset()
         self._missing = False
 

@@ -11,7 +11,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,12 +87,13 @@ class Sync:
             format=options.form,
             file=str(options.out),
         )
-        self._subscriber = Subscriber(
-            self._connect, network, name, self._take, self._hear, scope=scope, key=key, report=self._report
-        )
+        self._scope = scope
+        self._key = key
+        self._subscriber = self._follow(None)
         self._delivery: Delivery | None = None
         self._observed_at: float | None = None
         self._named: Position | None = None
+        self._named_at = 0.0
         self._due = False
         self._retry_at = 0.0
         self._file: Problem | None = None
@@ -126,6 +127,7 @@ class Sync:
         }
         if self._applied is not None:
             works["envoy"] = self._applied.keep_asking()
+        self._subscriber = self._follow(self._report)
         self._subscriber.start()
         try:
             await first_of({f"{name} of {self._gateway}": work for name, work in works.items()})
@@ -175,6 +177,18 @@ class Sync:
 
     # --- the bus -----------------------------------------------------------------------------------------------------
 
+    def _follow(self, report: Callable[[SubscriberState], Report] | None) -> Subscriber:
+        return Subscriber(
+            self._connect,
+            self._network,
+            self._gateway,
+            self._take,
+            self._hear,
+            scope=self._scope,
+            key=self._key,
+            report=report,
+        )
+
     async def _connect(self) -> Connection:
         return await connect_to_bus(self._settings, self._network, self._state_dir)
 
@@ -185,7 +199,7 @@ class Sync:
 
     def _hear(self, heard: FrameDelivery) -> None:
         named = heard.frame.documents.get(self._gateway)
-        self._named = None if named is None else Position(*named)
+        self._named, self._named_at = None if named is None else Position(*named), time.time()
 
     def _report(self, state: SubscriberState) -> Report:
         """What Envoy runs, where it can be asked; else what the file holds."""
@@ -289,6 +303,7 @@ class Sync:
             observed=None if delivery is None else Held(delivery.position, delivery.revision),
             observed_at=self._observed_at,
             named=self._named,
+            named_at=self._named_at,
             file=self._file,
             content=self._content,
             envoy=applied.problem if applied is not None else None,

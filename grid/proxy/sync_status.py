@@ -54,6 +54,7 @@ class Facts:
     observed: Held | None = None
     observed_at: float | None = None
     named: Position | None = None
+    named_at: float = 0.0
     file: Problem | None = None
     content: tuple[Problem, ...] = field(default=())
     envoy: Problem | None = None
@@ -76,8 +77,9 @@ def refusal(facts: Facts) -> Problem | None:
         return None
     if bus.applied_at is not None and (bus.problem_at or 0.0) <= bus.applied_at:
         return None
-    # The leader names what we hold, so what was refused was some other message.
-    if problem.code is not Reason.VERSION_CLASH and facts.named is not None and facts.named == bus.position:
+    # The leader has named what we hold since, so what was refused was something else.
+    confirmed = facts.named == bus.position and facts.named_at > (bus.problem_at or 0.0)
+    if problem.code is not Reason.VERSION_CLASH and confirmed:
         return None
     return problem
 

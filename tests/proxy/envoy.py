@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,53 +43,91 @@ def free_port() -> int:
 
 @dataclass
 class Upstream:
-    """An HTTP server that answers with its name; ``held`` keeps its requests open, ``status`` is what it answers."""
+    """An HTTP server that answers with its name; while ``gate`` is shut its requests stay open."""
 
     name: str
+    hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 0
     status: int = 200
     served: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _conversations: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def start(self) -> None:
         self.gate.set()
-        self._server = await asyncio.start_server(self._converse, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = self.port or free_port()
+        self._server = await asyncio.start_server(self._converse, self.hosts, self.port)
 
     async def stop(self) -> None:
         """Refuse connections from now on, and break those there are."""
-        if self._server is not None:
-            self._server.close()
-            for writer in tuple(self._writers):
-                writer.transport.abort()
-            await self._server.wait_closed()
-            self._server = None
+        if self._server is None:
+            return
+        self._server.close()
+        for task in tuple(self._conversations):
+            task.cancel()
+        await asyncio.gather(*self._conversations, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._conversations.add(task)
+        body = self.name.encode()
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                _, _, rest = head.partition("\r\ncontent-length: ")
-                await reader.readexactly(int(rest.partition("\r\n")[0] or 0))
+                _, _, length = head.partition("\r\ncontent-length: ")
+                await reader.readexactly(int(length.partition("\r\n")[0] or 0))
                 self.served += 1
                 await self.gate.wait()
-                body = self.name.encode()
                 writer.write(b"HTTP/1.1 %d Status\r\ncontent-length: %d\r\n\r\n%s" % (self.status, len(body), body))
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            self._writers.discard(writer)
+            self._conversations.discard(task)
+            writer.transport.abort()
+
+
+class Client:
+    """One connection kept alive, for thousands of requests; each gives ``(status, headers, body)``."""
+
+    def __init__(self, origin: str) -> None:
+        self._host, _, port = origin.removeprefix("http://").partition(":")
+        self._port = int(port)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(
+        self, headers: Mapping[str, str], body: bytes = b"", target: str = "/"
+    ) -> tuple[int, dict[str, str], bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        reader, writer = self._streams
+        lines = [f"POST {target} HTTP/1.1", "host: test", f"content-length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        pairs = (line.partition(": ") for line in head[1:] if line)
+        found = {name.lower(): value for name, _, value in pairs}
+        answer = await reader.readexactly(int(found.get("content-length", "0")))
+        if found.get("connection") == "close":
+            await self.aclose()
+        return int(head[0].split(" ")[1]), found, answer
+
+    async def aclose(self) -> None:
+        if self._streams is not None:
+            (_, writer), self._streams = self._streams, None
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 @contextlib.asynccontextmanager
-async def upstreams(*names: str) -> AsyncIterator[list[Upstream]]:
-    """Running upstreams, one for each name."""
-    made = [Upstream(name) for name in names]
+async def upstreams(*names: str, **hosts: tuple[str, ...]) -> AsyncIterator[list[Upstream]]:
+    """Running upstreams, one for each name; ``hosts`` where one has others than 127.0.0.1."""
+    made = [Upstream(name, hosts.get(name, ("127.0.0.1",))) for name in names]
     try:
         for one in made:
             await one.start()
@@ -172,15 +210,26 @@ def _address(port: int) -> dict[str, Any]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
+Bootstrap = Callable[[int, int], str]
+"""Gives a configuration for the ports of the admin side and of the listener."""
+
+
 @contextlib.contextmanager
 def running(eds_file: Path, models: Mapping[str, str], **cluster: Any) -> Iterator[Envoy]:
+    """Run an Envoy with an EDS cluster for each of ``models`` until the block ends."""
+    with running_with(lambda admin, port: configuration(eds_file, models, admin, port, **cluster)) as envoy:
+        yield envoy
+
+
+@contextlib.contextmanager
+def running_with(bootstrap: Bootstrap) -> Iterator[Envoy]:
     """Run an Envoy until the block ends."""
     found = program()
     with tempfile.TemporaryDirectory(prefix="grid-envoy-") as name:
         home = Path(name)
         for _ in range(3):  # another process may take a port between our look and its start
             admin_port, port = free_port(), free_port()
-            (home / "envoy.yaml").write_text(configuration(eds_file, models, admin_port, port, **cluster))
+            (home / "envoy.yaml").write_text(bootstrap(admin_port, port))
             envoy = Envoy(f"http://127.0.0.1:{admin_port}", f"http://127.0.0.1:{port}", home / "log")
             process = start(found, home / "envoy.yaml", envoy)
             if process is not None:
@@ -194,10 +243,14 @@ def running(eds_file: Path, models: Mapping[str, str], **cluster: Any) -> Iterat
             process.wait()
 
 
+def base_id() -> str:
+    """Keeps apart the shared memory of Envoys that run at the same time."""
+    return str(os.getpid() % 20_000 * 100 + next(_base_ids) % 100)
+
+
 def start(found: str, file: Path, envoy: Envoy) -> subprocess.Popen[bytes] | None:
     """Start it and wait until its listener is open; None where it does not come up."""
-    base_id = str(os.getpid() % 20_000 * 100 + next(_base_ids) % 100)
-    command = [found, "-c", str(file), "--base-id", base_id, "--concurrency", "1", "--log-level", "warning"]
+    command = [found, "-c", str(file), "--base-id", base_id(), "--concurrency", "1", "--log-level", "warning"]
     with envoy.log.open("wb") as log:
         process = subprocess.Popen(
             [*command, "--drain-time-s", "0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=file.parent
