@@ -72,8 +72,7 @@ class PolicyOutcome:
 class _Work:
     """What a pass worked out, for the next one to do again only what changed. Nothing in it decides anything.
 
-    ``said``: the counts at the head of the sentence. ``firsts``: per plain gateway, the previous document that its plan
-    was compared with.
+    ``said``: the counts at the head of the sentence.
     """
 
     network: Network
@@ -91,7 +90,7 @@ def decide(given: PolicyInput) -> PolicyOutcome:
     if work is not None and (work.network is not given.network or work.guarded or not given.round_complete):
         work = None
     judged, changes = _judge_all(given, work)
-    moved = work is None or any(_moved(entry, work.judged[name]) for name, entry in judged.items())
+    moved = work is None or _moved(given.network, judged, work.judged)
     shares = _shares(given, judged, work)
     if work is not None and not moved and not work.all_stale and _same(shares, work.shares):
         plans, all_stale = work.plans, work.all_stale
@@ -124,8 +123,13 @@ def decide(given: PolicyInput) -> PolicyOutcome:
     )
 
 
-def _moved(entry: Judged, before: Judged) -> bool:
-    return entry.memory is not before.memory and entry.place != before.place
+def _moved(network: Network, judged: Mapping[str, Judged], before: Mapping[str, Judged]) -> bool:
+    """Whether anything that orders look at is different from the pass before."""
+    by_load = any(not gateway.grouped for gateway in network.gateways.values())
+    return any(
+        entry.memory is not before[name].memory and entry.place(by_load) != before[name].place(by_load)
+        for name, entry in judged.items()
+    )
 
 
 def _same(

@@ -53,11 +53,11 @@ class Judged:
         """The provider as configured."""
         return self.seen.provider
 
-    @property
-    def place(self) -> tuple[AdmissionState, Freshness, bool, bool, int | None]:
-        """All of it that orders and sentences look at."""
+    def place(self, by_load: bool) -> tuple[AdmissionState, Freshness, bool, bool, int | None]:
+        """All of it that orders and sentences look at; the load level where something is ordered ``by_load``."""
         memory = self.memory
-        return (self.decision.admission, memory.freshness, memory.demoted, memory.trusted, memory.level)
+        level = memory.level if by_load else None
+        return (self.decision.admission, memory.freshness, memory.demoted, memory.trusted, level)
 
     def again(self, seen: Seen, before: ProviderMemory | None, now: float) -> "Judged | None":
         """The same judgement at another ``now``; None where it has to be made anew.

@@ -303,9 +303,9 @@ def test_a_followers_older_sample_is_not_counted_again() -> None:
 def test_plans_are_taken_over_while_only_numbers_move() -> None:
     there = read(trio())
     first = there.run()
-    again = there.after(0.5, a=busy(3))
+    again = there.after(0.5, a=busy(13))
     assert again.plans["edge"] is first.plans["edge"]
-    assert again.decisions["a"].load.held == 3
+    assert again.decisions["a"].load.held == 13
     assert again.decisions["b"].steps is first.decisions["b"].steps
     assert (first.decisions["b"].age, again.decisions["b"].age) == (0.0, 0.5)
 
