@@ -17,7 +17,6 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from grid.flow.drain import RetrySpread
@@ -141,9 +140,12 @@ class AdmissionCore:
         ticket.pool = pool
         if ticket.state is State.GRANTED:
             held.leases -= 1
+            held.used -= 1
             pool.leases += 1
-        held.give(now)
-        pool.take(now)
+            pool.used += 1
+        else:
+            held.end(now)
+            pool.take(now)
         self._freed(held, now)
         return had_room
 
@@ -155,7 +157,7 @@ class AdmissionCore:
             ticket.state = State.RUNNING
             if pool is not None:
                 del self._leases[ticket]
-                pool.leases -= 1
+                pool.begin(now)
         elif ticket.state is State.LAPSED and pool is not None:
             ticket.state = State.RUNNING
             ticket.pool = self._pools.setdefault(pool.key, pool)
@@ -186,7 +188,7 @@ class AdmissionCore:
         for key, signal in named.items():
             pool = self._pool(key, now)
             pool.named = True
-            if pool.learn(signal, turn, now, partial(self._slow, pool)):
+            if pool.learn(signal, turn, now):
                 changed.append(pool)
         for pool in changed:
             self._dispatch(pool, now)
@@ -235,8 +237,7 @@ class AdmissionCore:
                 self._news.append(ticket)
         for pool in self._pools.values():
             if pool.stale_at <= now:
-                pool.stale_at = math.inf
-                pool.judge(now)
+                pool.expire()
                 self._dispatch(pool, now)
         return self.collect()
 
@@ -269,7 +270,7 @@ class AdmissionCore:
         ticket.granted_at = now
         ticket.pool = pool
         pool.leases += 1
-        pool.take(now)
+        pool.used += 1
         self._leases[ticket] = None
         self._count(ticket, State.GRANTED)
 
@@ -328,20 +329,13 @@ class AdmissionCore:
         if was is State.GRANTED:
             del self._leases[ticket]
             pool.leases -= 1
-        pool.give(now)
+            pool.used -= 1
+        else:
+            pool.end(now)
         self._freed(pool, now)
 
     def _count(self, ticket: Ticket, outcome: str) -> None:
         ticket.route.counts[ticket.level][outcome] += 1
-
-    def _slow(self, pool: Pool, before: float) -> int:
-        """Slots of ``pool`` granted before then and not under way yet: the oldest leases come first."""
-        count = 0
-        for ticket in self._leases:
-            if ticket.granted_at is None or ticket.granted_at >= before:
-                break
-            count += ticket.pool is pool
-        return count
 
     # --- inside: queues and pools -------------------------------------------------------------------------------------
 

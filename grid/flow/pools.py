@@ -7,7 +7,7 @@ For a band with ceiling c, with C requests of batch capacity, Q as the queue lim
 is what all gateways together may add to H before pool saturation, max(0, in flight - C) / Q, would pass c. This gateway
 takes its share of it, and may from then on hold
 
-    limit(c) = used then + floor(share x room(c) + u)
+    limit(c) = own then + floor(share x room(c) + u)
 
 slots there: requests under way and granted ones that are not yet. Own requests that end make way for as many new ones.
 ``u`` in [0, 1) differs from gateway to gateway, so that the fractions of all shares add up to whole requests instead of
@@ -18,12 +18,11 @@ A limit is one whole number per band, worked out once per sample. So a grant com
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from grid.flow.history import UsedHistory
+from grid.flow.history import OwnHistory
 from grid.flow.learning import LearnedCapacity
 from grid.flow.settings import AdmissionPolicy
 from grid.gateway.target import MAX_SCALE
@@ -75,7 +74,7 @@ class PoolState(StrEnum):
 class Pool:
     """Mutable state of one pool; changed by the core alone.
 
-    ``used``: slots of it that this gateway has granted and that have not ended, of which ``leases`` are not under way.
+    ``own``: requests of this gateway under way there; ``leases``: slots granted and not under way; ``used``: both.
     ``limits``: how many ``used`` may reach, by band. ``rings``: by band, the models that have requests waiting and may
     use this pool, the next one first.
     """
@@ -92,6 +91,8 @@ class Pool:
         "leases",
         "limits",
         "named",
+        "own",
+        "own_then",
         "queue_limit",
         "rings",
         "routed",
@@ -100,16 +101,16 @@ class Pool:
         "state",
         "taken_at",
         "used",
-        "used_then",
     )
 
     def __init__(self, key: str, policy: AdmissionPolicy, *, phase: float, now: float) -> None:
         self.key = key
         self.signal = PoolSignal(key)
         self.state = PoolState.ABSENT
+        self.own = 0
         self.leases = 0
         self.used = 0
-        self.used_then = 0
+        self.own_then = 0
         self.taken_at = -math.inf
         self.stale_at = math.inf
         self.capacity = 0.0
@@ -123,25 +124,31 @@ class Pool:
         self._policy = policy
         self._phase = phase
         self._u = 0.0
-        self._history = UsedHistory(now)
+        self._history = OwnHistory(now)
         self._settle()
 
     # --- what happens to it -------------------------------------------------------------------------------------------
 
+    def begin(self, now: float) -> None:
+        """A granted slot is under way."""
+        self.leases -= 1
+        self.own += 1
+        self._history.note(now, self.own)
+
     def take(self, now: float) -> None:
-        """A slot is taken."""
+        """One comes under way that had no slot here."""
         self.used += 1
-        self._history.note(now, self.used)
+        self.own += 1
+        self._history.note(now, self.own)
 
-    def give(self, now: float) -> None:
-        """A slot is given back."""
+    def end(self, now: float) -> None:
+        """One under way has ended."""
         self.used -= 1
-        self._history.note(now, self.used)
+        self.own -= 1
+        self._history.note(now, self.own)
 
-    def learn(self, signal: PoolSignal, turn: int, now: float, slow: Callable[[float], int]) -> bool:
+    def learn(self, signal: PoolSignal, turn: int, now: float) -> bool:
         """Take over ``signal``; whether anything changed. A sample that was told before changes nothing.
-
-        ``slow(t)`` counts slots granted here before ``t`` that are not under way yet: no sample has seen them.
 
         Share and rounding are those of the first telling: were they to move under one sample, gateways could each take
         the same room in turn.
@@ -153,30 +160,35 @@ class Pool:
         self._u = 0.0 if signal.share >= 1.0 else (self._phase + turn * _GOLDEN) % 1.0
         if signal.held is not None:
             self.taken_at = taken_at
-            since = taken_at - self._policy.settle
-            self.used_then = self._history.least(since, taken_at) - slow(since)
+            self.own_then = self._history.before(taken_at, self._policy.settle)
             if signal.ready and signal.running is not None:
                 queued = None if signal.queued is None else signal.queued / signal.ready
                 self.learned.observe(signal.running / signal.ready, queued)
-        self.stale_at = math.inf if signal.bound is None else taken_at + signal.bound
-        self.judge(now)
+        self.stale_at = math.inf
+        if signal.held is None:
+            self.state = PoolState.ABSENT if self.taken_at == -math.inf else PoolState.STALE
+        elif signal.bound is not None and signal.age >= signal.bound:
+            self.state = PoolState.STALE
+        else:
+            self.state = PoolState.FRESH
+            if signal.bound is not None:
+                self.stale_at = taken_at + signal.bound
+        self._settle()
         return True
 
-    def judge(self, now: float) -> None:
-        """Whether there is a number to act on at ``now``, and what the limits are."""
-        if self.signal.held is None:
-            self.state = PoolState.ABSENT if self.taken_at == -math.inf else PoolState.STALE
-        else:
-            self.state = PoolState.STALE if now >= self.stale_at else PoolState.FRESH
+    def expire(self) -> None:
+        """The sample is past its bound: it says nothing any more."""
+        self.state = PoolState.STALE
+        self.stale_at = math.inf
         self._settle()
 
     # --- what it looks like -------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> float:
-        """Requests that all gateways have there or have granted now, as far as this one can tell."""
+        """Requests that all gateways have there or have granted, as far as this one can tell."""
         if self.state is PoolState.FRESH and self.signal.held is not None:
-            return max(0.0, self.signal.held + self._scale * (self.used - self.used_then))
+            return max(0.0, self.signal.held + self._scale * (self.used - self.own_then))
         return self._scale * self.used
 
     @property
@@ -210,7 +222,7 @@ class Pool:
         each = self.learned.allowance(signal.queue_capacity) if signal.max_running is None else signal.max_running
         self.capacity = each * ready
         self.kv_pressure = signal.kv / signal.kv_ceiling if fresh and signal.kv is not None else None
-        held, then = (signal.held or 0.0, self.used_then) if fresh else (0.0, 0)
+        held, then = (signal.held or 0.0, self.own_then) if fresh else (0.0, 0)
         free = self.capacity - held + _EPS
         for level, band in enumerate(self._policy.bands):
             if self.kv_pressure is not None and self.kv_pressure > band.kv_limit + _EPS:

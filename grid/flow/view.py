@@ -73,7 +73,7 @@ def _pool(core: AdmissionCore, pool: Pool) -> dict[str, Any]:
         "queue_limit": pool.queue_limit,
         "kv_pressure": pool.kv_pressure,
         "in_flight": pool.in_flight,
-        "own": pool.used - pool.leases,
+        "own": pool.own,
         "leases": pool.leases,
         "share": pool.signal.share,
         "waiting": {

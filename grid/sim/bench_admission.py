@@ -1,8 +1,9 @@
 """What admission control costs a request: granted at the door, and with a long queue behind many tenants.
 
-In the same run an ``asyncio.Semaphore`` does what the shell's ``async with`` does, without bands, tenants or leases, and
-a plain ``heapq`` keeps 10 000 waiting entries in order, without fairness, time-outs or cancelling. ``ratio`` is this
-room's median over the peer's. The rows of the queue say how the cost grows: 100 times the queue should cost the same.
+In the same run an ``asyncio.Semaphore`` does what the shell's ``async with`` does, without bands, tenants or leases,
+and a plain ``heapq`` keeps 10 000 waiting entries in order, without fairness, time-outs or cancelling. ``ratio`` is
+this room's median over the peer's. The rows of the queue say how the cost grows: 100 times the queue should cost the
+same.
 """
 
 import asyncio
