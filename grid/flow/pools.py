@@ -25,10 +25,12 @@ from typing import TYPE_CHECKING, Final
 from grid.flow.history import OwnHistory
 from grid.flow.learning import LearnedCapacity
 from grid.flow.settings import AdmissionPolicy
-from grid.gateway.target import MAX_SCALE
 
 if TYPE_CHECKING:
     from grid.flow.routes import Route
+
+MAX_SCALE: Final = 16.0
+"""Cap on 1 / share where numbers are shown; that of the gateway's own estimate."""
 
 _EPS: Final = 1e-6
 _SAME_SAMPLE: Final = 0.1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grid.flow import AdmissionPolicy
+from grid.flow import AdmissionPolicy, pools
 from grid.flow.drain import DrainRate, RetrySpread
 from grid.flow.history import MOST, OwnHistory
 from grid.flow.learning import LearnedCapacity
@@ -140,6 +140,12 @@ def test_estimates_of_a_small_part_of_the_fleet_are_scaled_and_capped() -> None:
     made = core(("only", 1.0), pools=[signal(slots=64, held=32, share=0.01, queue_capacity=1000)])
     assert granted(arrive(made, 1)) == 1
     assert made.pools["east"].in_flight == 32 + 16
+
+
+def test_the_cap_is_that_of_the_picker() -> None:
+    from grid.gateway import target
+
+    assert pools.MAX_SCALE == target.MAX_SCALE
 
 
 def test_a_sample_may_be_too_old_when_it_comes() -> None:
