@@ -160,6 +160,7 @@ class Daemon:
             await self._bounded("tasks", self._guard.stop(self._loops), deadline)
             await self._bounded("sources", self._observer.close(), deadline)
             await self._bounded("publication", self._delivery.finish(), deadline)
+            await self._bounded("documents", self._keeper.keep_documents(), deadline)
             await self._bounded("memory", self._keeper.save(force=True), deadline)
             if self._leadership.lease.epoch and self._link.fault is None:
                 await self._bounded("lease", self._leadership.lease.release(), deadline)
@@ -362,11 +363,8 @@ class Daemon:
             fields = {"gateway": one.gateway, "epoch": one.epoch, "version": one.version, "revision": one.revision}
             self.events.add("published", sentence, fields)
 
-        async def keep() -> None:
-            for name in names:
-                await self._keeper.keep_document(name)
-
-        self._guard.errand("keep documents", keep)
+        self._keeper.published(names)
+        self._guard.errand("keep documents", self._keeper.keep_documents)
 
     def _drains_changed(self, sentence: str) -> None:
         drains = in_force(self._board.drains.values(), time.time())

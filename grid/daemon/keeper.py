@@ -5,8 +5,9 @@ where the bus has nothing, as an embedded server after a restart. A bus that was
 an operator's hand must not vanish with a server.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -55,6 +56,8 @@ class Keeper:
         self._clock = clock
         self._wall = wall
         self._saved_at = clock()
+        self._unkept: set[str] = set()
+        self._keeping = asyncio.Lock()
         self._own_memory = False
         """Whether the memory of this process is the newest of the network: nobody else has led since it was ours."""
 
@@ -109,17 +112,24 @@ class Keeper:
             self._board.previous = {**self._board.previous, **fresh}
         return found
 
-    async def keep_document(self, gateway: str) -> None:
-        """Put a document that was just published on the shelf and on our disk."""
-        try:
-            with self._link.watch():
-                stored = await self._publisher.read(gateway)
-        except BusError:
-            return  # the next look at the bus finds it
-        if stored is not None:
-            self._shelf.put(stored)
-            if self._disk is not None:
-                await self._disk.save_document(gateway, stored.document)
+    def published(self, gateways: Iterable[str]) -> None:
+        """Note documents that were just published, for ``keep_documents``."""
+        self._unkept.update(gateways)
+
+    async def keep_documents(self) -> None:
+        """Put what was published on the shelf and on our disk."""
+        async with self._keeping:
+            while self._unkept:
+                gateway = self._unkept.pop()
+                try:
+                    with self._link.watch():
+                        stored = await self._publisher.read(gateway)
+                except BusError:
+                    return  # the next look at the bus finds them
+                if stored is not None:
+                    self._shelf.put(stored)
+                    if self._disk is not None:
+                        await self._disk.save_document(gateway, stored.document)
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

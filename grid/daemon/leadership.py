@@ -88,7 +88,10 @@ class Leadership:
         if self._term:
             if self._clock() >= self.lease.renew_at or self._link.fault is not None:
                 await self.lease.renew()
-                self._term = self.lease.epoch
+                if self.lease.epoch != self._term:
+                    # A gateway has seen a higher epoch than ours: the renewal began a new term above it.
+                    self._term = self.lease.epoch
+                    self._on_lead()
             return
         if not self.lease.held() and not await self.lease.acquire():
             other = self.lease.other

@@ -143,6 +143,21 @@ async def test_when_the_bus_is_back_it_is_noticed_soon() -> None:
     assert led.leads()
 
 
+async def test_a_renewal_that_begins_a_new_term_is_told() -> None:
+    led = Led()
+    await led.beat(1)
+
+    async def renew() -> None:
+        led.lease.epoch = 50
+        led.lease.deadline = now() + led.lease.ttl
+
+    led.lease.renew = renew  # type: ignore[method-assign]
+    await led.beat(6)
+    assert led.said == ["leads", "leads"]
+    assert led.leads()
+    assert led.taken == 1
+
+
 async def test_a_bus_that_was_away_for_a_moment_is_proven_before_the_next_renewal_is_due() -> None:
     led = Led()
     await led.beat(1)

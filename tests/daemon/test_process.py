@@ -96,7 +96,7 @@ async def test_told_to_end_during_a_hung_scrape_it_ends_in_order(
         pages.failures["hung"] = Failure.HANG
         fleet = Fleet(pages, redis.url, tmp_path, ("east", "hung"), state=True)
         async with process(fleet) as one:
-            await answer(one.client, "/v1/leader", lambda got: got.json()["role"] == "leader")
+            await answer(one.client, "/v1/overlays/edge", lambda got: got.status_code == 200)
             assert await asyncio.to_thread(lease, redis) is not None
             began = time.monotonic()
             assert await one.told(number, GRACE + 1) == 0

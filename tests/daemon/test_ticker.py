@@ -9,8 +9,12 @@ import apscheduler.schedulers.base
 import pytest
 import structlog
 
+from grid.daemon.daemon import TICK
+from grid.daemon.metrics import Metrics
+from grid.daemon.observe import Observer, Source
+from grid.daemon.tasks import TaskGuard
 from grid.daemon.ticker import MonotonicTrigger, Ticker
-from tests.daemon.parts import gaps
+from tests.daemon.parts import ScriptedScraper, gaps
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -88,6 +92,26 @@ async def test_a_step_of_the_wall_clock_delays_no_run_by_more_than_one_period(wa
     assert max(gaps(runs)) <= 2 * period + 0.05
     # What did not happen is not caught up with: a step forward adds no run of its own but the one it makes due.
     assert len(runs) <= 20 / period + 4 + 1
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+async def test_a_step_of_the_wall_clock_delays_no_scrape(wall: WallClock, step: float) -> None:
+    interval = 0.5
+    observer = Observer(TaskGuard(), now, Metrics(), budget=0.05, on_news=lambda _: None, on_change=lambda *_: None)
+    scrapers = {f"p{number}": ScriptedScraper() for number in range(10)}
+    observer.sync({name: Source(one, interval, 1.0) for name, one in scrapers.items()}, forget=frozenset(), budget=0.05)
+    ticker = Ticker(now, wall=wall.utc)
+    ticker.every(TICK, "tick", observer.tick)
+    ticker.start()
+    for _ in range(6):
+        await asyncio.sleep(1.7)
+        wall.offset += step
+    await asyncio.sleep(2)
+    ticker.stop()
+    await observer.close()
+    for scraper in scrapers.values():
+        assert max(gaps(scraper.starts)) <= interval + 0.2
+        assert len(scraper.starts) >= 22
 
 
 async def test_a_step_is_said_once(wall: WallClock) -> None:
