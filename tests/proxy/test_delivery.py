@@ -2,6 +2,8 @@
 """The file that only moves forward."""
 
 import asyncio
+import errno
+import fcntl
 import os
 import random
 import stat
@@ -185,6 +187,21 @@ async def test_another_writer_is_waited_for_but_not_for_ever(path: Path, monkeyp
         with pytest.raises(DeliveryError, match="another process"):
             await put(file, held(1))
     assert await put(file, held(1)) is Put.WRITTEN
+
+
+@pytest.mark.parametrize(("number", "does"), [(errno.ENOLCK, True), (errno.EIO, False)])
+async def test_a_file_system_without_locks_will_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, does: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    if does:
+        assert await put(OutFile(path, read), held(1)) is Put.WRITTEN
+    else:
+        with pytest.raises(DeliveryError):
+            await put(OutFile(path, read), held(1))
 
 
 async def test_many_writers_in_any_order_end_with_the_newest_and_no_reader_sees_a_part(path: Path) -> None:

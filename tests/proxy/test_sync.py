@@ -199,6 +199,11 @@ class TestEnvelopes:
             await until(lambda: place.version == 1)
             place.out.unlink()
             await until(lambda: place.version == 1)
+            place.out.unlink()
+            place.out.mkdir()
+            await until(lambda: place.status["degraded_reason"] == Reason.FILE_UNWRITABLE)
+            place.out.rmdir()
+            await until(lambda: place.version == 1)
 
     async def test_what_cannot_be_written_is_tried_again(
         self, place: Place, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
