@@ -163,8 +163,10 @@ class Keeper:
 
     async def undrain(self, drain_id: str) -> bool:
         """Take a drain back; whether there was one. Raises BusError."""
-        known = any(one.id == drain_id for one in in_force(self._board.drains.values(), self._wall()).values())
-        found = await self._publisher.remove_drain(drain_id) or known
+        now = self._wall()
+        known = any(one.id == drain_id for one in in_force(self._board.drains.values(), now).values())
+        found = drain_id in await self._publisher.drains(now) or known
+        await self._publisher.remove_drain(drain_id)
         self._board.drains = {target: one for target, one in self._board.drains.items() if one.id != drain_id}
         self._board.memory_urgent = True
         return found
