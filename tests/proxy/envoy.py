@@ -7,6 +7,7 @@ import itertools
 import os
 import platform
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -49,6 +50,7 @@ class Upstream:
     hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 0
     status: int = 200
+    tls: ssl.SSLContext | None = None
     served: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
@@ -57,7 +59,7 @@ class Upstream:
     async def start(self) -> None:
         self.gate.set()
         self.port = self.port or free_port()
-        self._server = await asyncio.start_server(self._converse, self.hosts, self.port)
+        self._server = await asyncio.start_server(self._converse, self.hosts, self.port, ssl=self.tls)
 
     async def stop(self) -> None:
         """Refuse connections from now on, and break those there are."""

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from grid.bus import Position
 from grid.overlay import Document
@@ -25,10 +27,14 @@ MODEL = "llama-3.1-70b"
 SERVICE = f"grid|inference_model|{MODEL}"
 
 
-def example(eds_file: Path, admin_port: int, port: int) -> str:
-    """The example on other ports, reading another file."""
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def example(eds_file: Path, admin_port: int, port: int, authorities: Path | None = None) -> str:
+    """The example on other ports, reading another file, and trusting others."""
     text = EXAMPLE.read_text()
     for old, new in (
+        (AUTHORITIES, str(authorities or AUTHORITIES)),
         ("/run/grid/eds.json}", f"{eds_file}}}"),
         ("port_value: 9901", f"port_value: {admin_port}"),
         ("address: 0.0.0.0, port_value: 8080", f"address: 127.0.0.1, port_value: {port}"),
@@ -122,3 +128,28 @@ async def test_a_session_stays_where_it_began_also_while_that_site_drains(world:
     await world.write(grouped(("west", 0, 100), model=MODEL), 3)
     _, headers, _ = await world.chat(cookie=cookie)
     assert headers["x-grid-site"] == "west"
+
+
+async def test_a_provider_with_https_is_reached_by_its_name_and_checked(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    file = tmp_path / "eds.json"
+    async with upstreams("east", "west") as sites:
+        for one, signer in zip(sites, (authority, stranger), strict=True):
+            await one.stop()
+            one.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            signer.issue_cert(f"{one.name}.test").configure_cert(one.tls)
+            await one.start()
+        known = {
+            (one.name, f"{one.name}-llama"): eds.Endpoint(f"{one.name}.test", one.port, True, ("127.0.0.1",))
+            for one in sites
+        }
+        document = grouped(("west", 0, 100), ("east", 1, 100), model=MODEL)
+        made = eds.assign(accepted(document.body), position(1), document.revision, known)
+        file.write_bytes(made.data)
+        with running_with(lambda admin, port: example(file, admin, port, tmp_path / "ca.pem")) as envoy:
+            found = World(envoy, file, sites)
+            status, headers, _ = await found.chat()
+            await found.client.aclose()
+        assert (status, headers["x-grid-site"]) == (200, "east")
+        assert sites[1].served == 0
