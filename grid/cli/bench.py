@@ -22,7 +22,7 @@ class Bench(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("bench")(bench)
+    app.command("bench", short_help="Measure on this machine.")(bench)
 
 
 def bench(

@@ -25,7 +25,7 @@ class Check(TypedDict):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("check")(check)
+    app.command("check", short_help="Check a configuration, and with --live all it names.")(check)
 
 
 def check(

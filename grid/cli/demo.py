@@ -9,7 +9,7 @@ from grid.cli.output import Output, OutputOption, console, emit, table
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("demo")(demo)
+    app.command("demo", short_help="A whole network on this machine, with something happening.")(demo)
 
 
 def demo(

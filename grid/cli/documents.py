@@ -17,7 +17,10 @@ from grid.model.reasons import Reason
 if TYPE_CHECKING:
     from grid.overlay import Envelope, Verdict
 
-overlay = typer.Typer(help="Documents as published: list, get, history, diff; verify and pick work on any file.")
+overlay = typer.Typer(
+    help="Documents as published: list, get, history, diff; verify and pick work on any file.",
+    short_help="Documents: list, get, history, diff, verify, pick.",
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("probe")(probe)
+    app.command("probe", short_help="Read one metrics page as the daemon would.")(probe)
 
 
 def probe(

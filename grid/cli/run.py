@@ -23,8 +23,8 @@ class LogLevel(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("run")(run)
-    app.command("replay")(replay)
+    app.command("run", short_help="The daemon.")(run)
+    app.command("replay", short_help="Recorded scrapes through the policy, offline.")(replay)
 
 
 def run(

@@ -23,8 +23,8 @@ class What(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("schema")(schema)
-    app.command("version")(version)
+    app.command("schema", short_help="Print schemas and test vectors.")(schema)
+    app.command("version", short_help="Versions of program, schema and protocol.")(version)
 
 
 def schema(

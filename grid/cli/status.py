@@ -11,13 +11,13 @@ from grid.cli.output import Output, OutputOption, ago, emit, since, table
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("providers")(providers)
-    app.command("gateways")(gateways)
-    app.command("explain")(explain)
-    app.command("leader")(leader)
-    app.command("drain")(drain)
-    app.command("undrain")(undrain)
-    app.command("watch")(watch)
+    app.command("providers", short_help="Every provider: state, load, last error.")(providers)
+    app.command("gateways", short_help="Who runs which revision, and how far behind.")(gateways)
+    app.command("explain", short_help="Why a provider is where it is.")(explain)
+    app.command("leader", short_help="Who publishes.")(leader)
+    app.command("drain", short_help="Send no new work to a provider or a site.")(drain)
+    app.command("undrain", short_help="Take a drain back.")(undrain)
+    app.command("watch", short_help="Events as they happen.")(watch)
 
 
 def providers(

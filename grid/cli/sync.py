@@ -21,7 +21,7 @@ class Format(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
-    app.command("sync")(sync)
+    app.command("sync", short_help="Keep a file at a gateway's newest document.")(sync)
 
 
 def sync(

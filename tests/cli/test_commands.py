@@ -27,6 +27,7 @@ COMMANDS: list[str] = [
     "drain",
     "undrain",
     "watch",
+    "sync",
     "schema",
     "version",
     "bench",
