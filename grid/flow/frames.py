@@ -4,6 +4,7 @@ A pool is named ``site/cluster`` here, as gateways report their in-flight counts
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from grid.flow.pools import PoolSignal
 from grid.overlay.frames import ProviderSignal, SignalFrame
@@ -29,29 +30,25 @@ def pool_signals(
     found = []
     for provider, signal in frame.providers.items():
         key = f"{signal.site}/{signal.cluster}"
+        known = _signal(key, signal, declared.get(provider), since)
         share = traffic_share(own.get(key, 0), sent.get(key, 0), frame.instances)
-        found.append(_signal(key, signal, declared.get(provider), share, since))
+        found.append(replace(known, share=share, gateways=max(1, frame.instances)))
     return found
 
 
 def traffic_share(own: int, sent: int, instances: int) -> float:
-    """This process's part of the traffic to a pool, above 0, at most 1: (own + 1) / (all + instances).
+    """This process's part of the free room of a pool, above 0, at most 1.
 
-    ``own`` and ``sent`` count requests in flight of this process and of all ``instances`` gateway processes. The one
-    that everybody has on top keeps an idle gateway from being shut out, makes an equal split where nothing is known,
-    and the shares still add up to 1.
+    Half of the room goes by traffic, (own + 1) / (all + instances) with ``own`` and ``sent`` the requests in flight
+    there of this process and of all ``instances`` gateway processes; the other half goes evenly, so that one with
+    little traffic gets its few requests through when all is full. The shares of all add up to 1.
     """
     if instances <= 1:
         return 1.0
-    return (own + 1) / (max(own, sent) + instances)
+    return ((own + 1) / (max(own, sent) + instances) + 1 / instances) / 2
 
 
-def _signal(key: str, signal: ProviderSignal, declared: float | None, share: float, since: float) -> PoolSignal:
-    limits = {}
-    if signal.queue_capacity is not None:
-        limits["queue_capacity"] = signal.queue_capacity
-    if signal.kv_ceiling is not None:
-        limits["kv_ceiling"] = signal.kv_ceiling
+def _signal(key: str, signal: ProviderSignal, declared: float | None, since: float) -> PoolSignal:
     return PoolSignal(
         key,
         ready=signal.ready,
@@ -63,6 +60,6 @@ def _signal(key: str, signal: ProviderSignal, declared: float | None, share: flo
         kv=signal.kv,
         age=(signal.age_s or 0.0) + since,
         bound=signal.bound_s,
-        share=share,
-        **limits,
+        queue_capacity=5.0 if signal.queue_capacity is None else signal.queue_capacity,
+        kv_ceiling=0.9 if signal.kv_ceiling is None else signal.kv_ceiling,
     )

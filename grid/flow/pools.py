@@ -9,7 +9,9 @@ takes its share of it, and may from then on hold
 
     limit(c) = own then + floor(share x room(c) + u)
 
-slots there: requests under way and granted ones that are not yet. Own requests that end make way for as many new ones.
+slots there: requests under way and granted ones that are not yet. Own requests that end make way for as many new ones,
+but for one thing: of a full pool a gateway that has more than an even split gives back a little per sample, or one that
+comes later would never get anything.
 ``u`` in [0, 1) differs from gateway to gateway, so that the fractions of all shares add up to whole requests instead of
 being lost everywhere (``docs/flow.md`` has the bound). With a share of 1 it is 0 and nothing is rounded.
 
@@ -28,6 +30,9 @@ from grid.flow.settings import AdmissionPolicy
 
 if TYPE_CHECKING:
     from grid.flow.routes import Route
+
+GIVE_BACK: Final = 1 / 32
+"""Part of what it has beyond an even split that a gateway gives back per sample of a full pool."""
 
 MAX_SCALE: Final = 16.0
 """Cap on 1 / share where numbers are shown; that of the gateway's own estimate."""
@@ -48,7 +53,8 @@ class PoolSignal:
     ready endpoint, None where it is to be learned. ``held``: requests in the pool, whoever sent them; ``running`` and
     ``queued`` (in engines and EPP) are what a capacity is learned from. ``queue_capacity``: healthy queue per ready
     endpoint; ``kv``: KV-cache use. ``age``: s since the sample was taken; ``bound``: s of age from which it says
-    nothing (None: never). ``share``: this gateway's part of the traffic there, above 0, at most 1.
+    nothing (None: never). ``share``: this gateway's part of the free room, above 0, at most 1; ``gateways``: gateway
+    processes that share it.
     """
 
     key: str
@@ -63,6 +69,7 @@ class PoolSignal:
     age: float = 0.0
     bound: float | None = None
     share: float = 1.0
+    gateways: int = 1
 
 
 class PoolState(StrEnum):
@@ -231,4 +238,8 @@ class Pool:
                 self.limits[level] = _CLOSED
             else:
                 room = math.floor(free + band.ceiling * self.queue_limit)
-                self.limits[level] = then + math.floor(signal.share * room + self._u + _EPS)
+                more = math.floor(signal.share * room + self._u + _EPS)
+                even = (self.capacity + band.ceiling * self.queue_limit) / signal.gateways
+                if room < 1 and signal.gateways > 1 and then > even:
+                    more -= math.ceil((then - even) * GIVE_BACK)
+                self.limits[level] = then + more

@@ -12,6 +12,7 @@ from grid.flow import AdmissionCore, AdmissionPolicy, Band, PoolSignal, State, T
 from tests.flow.build import MODEL
 
 GATEWAYS = 8
+GOLDEN = 0.6180339887498949
 CEILING, SLOTS, READY, QUEUE = 0.7, 16, 4, 5
 LIMIT = SLOTS * READY + math.floor(CEILING * QUEUE * READY)
 
@@ -62,6 +63,7 @@ def play(
     own = [0] * GATEWAYS
     at_pool = 0
     found = Fleet()
+    allowed = 0
     order = itertools.count()
     events: list[tuple[float, int, str, int, object]] = []
 
@@ -70,7 +72,7 @@ def play(
 
     def tell(now: float, gateway: int, place: int) -> list[Ticket]:
         frame = frames[place]
-        holds[gateway] = place
+        holds[gateway] = max(holds[gateway], place)
         pool = PoolSignal(
             "pool",
             ready=READY,
@@ -79,20 +81,27 @@ def play(
             queue_capacity=QUEUE,
             age=now - frame.at,
             share=frame.shares[gateway],
+            gateways=GATEWAYS,
         )
         return cores[gateway].update(now, [pool], turn=place)
 
-    def bound() -> float:
-        """The change between the frames in use: what gateways on an older one may have that the newest rules out."""
-        newest = frames[max(holds)]
-        late = [index for index in range(GATEWAYS) if holds[index] < max(holds)]
-        change = 0.0
-        for index in late:
-            old = frames[holds[index]]
-            change += old.own[index] - newest.own[index]
-            change += old.shares[index] * old.room - newest.shares[index] * newest.room
-        rounding = 0 if equal else GATEWAYS - 1
-        return max(0.0, change) + rounding + max(frame.under_way for frame in frames[-3:])
+    def may_hold(index: int, place: int) -> int:
+        """What a gateway may hold by a frame: what it had, and its part of the free room."""
+        frame = frames[place]
+        part = math.floor(frame.shares[index] * frame.room + (index / GATEWAYS + place * GOLDEN) % 1.0 + 1e-6)
+        return frame.own[index] + max(0, part)
+
+    def bound() -> int:
+        """How far past the limit gateways may be together that act on different ones of the frames still in use.
+
+        By one frame alone the sum of what they may hold is the limit, but for requests that were on their way to the
+        pool, and for rounding where shares are not equal.
+        """
+        newest = max(holds)
+        in_use = range(max(0, newest - math.ceil(delay)), newest + 1)
+        if equal and not frames[newest].under_way and frames[newest].room >= 0:
+            assert sum(may_hold(index, newest) for index in range(GATEWAYS)) == LIMIT
+        return max(0, sum(max(may_hold(index, place) for place in in_use) for index in range(GATEWAYS)) - LIMIT)
 
     for gateway in range(GATEWAYS):
         tell(0.0, gateway, 0)
@@ -131,7 +140,9 @@ def play(
                 at(now + wire + rng.expovariate(0.5), "end", gateway, ticket)
         if at_pool > LIMIT:
             found.overshoot = max(found.overshoot, at_pool - LIMIT)
-        found.past_bound = max(found.past_bound, at_pool - LIMIT - bound())
+        if what in {"frame", "told"}:
+            allowed = bound()
+        found.past_bound = max(found.past_bound, at_pool - LIMIT - allowed)
     return found
 
 
@@ -162,7 +173,7 @@ def test_shares_by_traffic_keep_the_bound_but_for_rounding(seed: int) -> None:
     demand = (120.0, 60.0, 30.0, 10.0, 5.0, 5.0, 5.0, 1.0)
     found = play(delay=0.3, demand=demand, seed=seed)
     assert found.past_bound <= 0
-    assert found.granted[7] > 0.8 * 120, "who asks for little gets it"
+    assert found.granted[7] > 0.3 * 120, "who asks for little gets it"
     assert found.granted[0] > 5 * found.granted[7], "and the rest is for who asks for more"
     assert sum(found.held[10:]) / len(found.held[10:]) > 0.85 * LIMIT
 
@@ -179,7 +190,20 @@ def test_without_shares_every_gateway_takes_all_the_room() -> None:
     assert granted == GATEWAYS * LIMIT
 
 
-@pytest.mark.parametrize(("own", "sent", "instances", "share"), [(0, 0, 1, 1.0), (0, 0, 4, 0.25), (9, 9, 4, 10 / 13)])
+def test_a_gateway_that_comes_to_a_full_pool_is_not_left_out() -> None:
+    found = play(delay=0.3, demand=(60.0,) * 7 + (1.0,))
+    assert found.granted[7] > 0.3 * 120
+    assert sum(found.held[10:]) / len(found.held[10:]) > 0.95 * LIMIT
+
+
+def test_one_busy_gateway_may_use_nearly_all_of_it() -> None:
+    found = play(delay=0.3, demand=(120.0,) + (0.02,) * 7)
+    assert sum(found.held[20:]) / len(found.held[20:]) > 0.95 * LIMIT
+
+
+@pytest.mark.parametrize(
+    ("own", "sent", "instances", "share"), [(0, 0, 1, 1.0), (0, 0, 4, 0.25), (9, 9, 4, (10 / 13 + 1 / 4) / 2)]
+)
 def test_traffic_shares(own: int, sent: int, instances: int, share: float) -> None:
     assert traffic_share(own, sent, instances) == pytest.approx(share)
 

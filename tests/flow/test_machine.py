@@ -1,7 +1,7 @@
 """Anything may happen in any order; what always holds of admission control is held against an account of its own."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -191,19 +191,20 @@ class Admission(RuleBasedStateMachine):
         """Plain turns: while a tenant waits, no other gets two slots before it gets one."""
         if self.by_cost:
             return
-        waiting = defaultdict(set)
-        for ticket in self.all:
-            if ticket.state is State.QUEUED and ticket.route is not self.core.passed:
-                waiting[ticket.model, ticket.level].add(ticket.tenant)
-        for ticket in taken:
+        left = Counter(
+            (ticket.model, ticket.level, ticket.tenant) for ticket in self.all if ticket.state is State.QUEUED
+        )
+        still = set(left)
+        mine = [ticket for ticket in taken if ticket.pool is not None]
+        left.update((ticket.model, ticket.level, ticket.tenant) for ticket in mine)
+        for ticket in mine:
+            key = (ticket.model, ticket.level, ticket.tenant)
             for (model, level, tenant), counts in self.passed_over.items():
-                if (model, level) == (ticket.model, ticket.level) and ticket.pool is not None:
+                if (model, level) == key[:2] and tenant != ticket.tenant and left[model, level, tenant]:
                     counts[ticket.tenant] += 1
-                    assert tenant == ticket.tenant or counts[ticket.tenant] <= 1, "turns"
-            mine = self.passed_over.get((ticket.model, ticket.level, ticket.tenant))
-            if mine is not None:
-                mine.clear()
-        still = {(model, level, tenant) for (model, level), tenants in waiting.items() for tenant in tenants}
+                    assert counts[ticket.tenant] <= 1, "turns"
+            left[key] -= 1
+            self.passed_over.get(key, Counter()).clear()
         self.passed_over = {key: self.passed_over.get(key, Counter()) for key in still}
 
     @invariant()
