@@ -13,8 +13,10 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -110,12 +112,23 @@ def _start(program: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=home)
         deadline = time.monotonic() + STARTUP
         while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            if _ready(f"127.0.0.1:{port}"):
                 return process, f"127.0.0.1:{port}"
             time.sleep(0.05)
         process.kill()
         process.wait()
     pytest.fail(f"prometheus does not come up: {(home / 'log').read_text()[-2000:]}")
+
+
+def _ready(address: str) -> bool:
+    """Whether it answers queries: it listens before that, and says 503. One that wants a login says 401."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=1) as answer:
+            return bool(answer.status == HTTPStatus.OK)
+    except urllib.error.HTTPError as error:
+        return error.code == HTTPStatus.UNAUTHORIZED
+    except OSError:
+        return False
 
 
 def ask(address: str, query: str) -> list[dict[str, Any]]:
