@@ -121,12 +121,12 @@ def _start(program: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def _ready(address: str) -> bool:
-    """Whether it answers queries: it listens before that, and says 503. One that wants a login says 401."""
+    """Whether it answers queries: it listens before that, and says 503. One that wants a login or TLS says otherwise."""
     try:
         with urllib.request.urlopen(f"http://{address}/-/ready", timeout=1) as answer:
             return bool(answer.status == HTTPStatus.OK)
     except urllib.error.HTTPError as error:
-        return error.code == HTTPStatus.UNAUTHORIZED
+        return error.code != HTTPStatus.SERVICE_UNAVAILABLE
     except OSError:
         return False
 
