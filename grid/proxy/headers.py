@@ -66,7 +66,7 @@ def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None
 
 
 def session_of(headers: Iterable[tuple[bytes, bytes]], header: bytes | None, cookie: bytes | None) -> str | None:
-    """The session's key: of ``header``, else of ``cookie``; of 1 to 256 visible bytes, None where there is none such."""
+    """The session's key, of ``header``, else of ``cookie``: 1 to 256 visible bytes, None where there is none such."""
     if header is not None:
         found = first(headers, header)
         if found is not None and (key := _key(found)) is not None:

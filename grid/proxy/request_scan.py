@@ -254,7 +254,7 @@ class RequestScan:
             raise BadBodyError("something follows the JSON object in the body")
         return at
 
-    # --- parts of steps ---------------------------------------------------------------------------------------------------
+    # --- parts of steps -----------------------------------------------------------------------------------------------
 
     def _string(self, chunk: bytes, at: int) -> tuple[int, bool]:
         """Go on in a string: where it stops, and whether its closing quote was there."""
