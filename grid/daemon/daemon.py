@@ -214,10 +214,17 @@ class Daemon:
     # --- its parts --------------------------------------------------------------------------------------------------
 
     def _assemble(self, config: Config, network: Network, settings: BusSettings, sign: Sign | None) -> None:
-        state_dir = config.daemon.state_dir
-        disk = StateDir(state_dir) if state_dir is not None else None
         self._board = Board(config, network)
         self._board.cycled_at = self._clock()
+        self._make_bus_side(config, network, settings, sign)
+        self._make_work()
+        self._make_operator_side()
+        self._loops: set[asyncio.Task[None]] = set()
+        self._assembled = True
+
+    def _make_bus_side(self, config: Config, network: Network, settings: BusSettings, sign: Sign | None) -> None:
+        state_dir = config.daemon.state_dir
+        disk = StateDir(state_dir) if state_dir is not None and not self._dry_run else None
         self._connection = Connection(settings, network.name, state_dir)
         self._publisher = Publisher(self._connection, self.holder, config.bus.history, sign=sign)
         lease = LeaderLease(
@@ -225,54 +232,79 @@ class Daemon:
             self.holder,
             config.bus.lease,
             gateways=network.gateways,
-            epoch_file=disk.epoch_file if disk is not None and not self._dry_run else None,
+            epoch_file=disk.epoch_file if disk is not None else None,
             monotonic=self._clock,
         )
-        shared: dict[str, Any] = {"link": self._link, "clock": self._clock}
         self._keeper = Keeper(
             self._board,
             self._publisher,
             lease=lease,
             shelf=self._shelf,
-            state_dir=None if self._dry_run else disk,
-            **shared,
+            link=self._link,
+            state_dir=disk,
+            clock=self._clock,
         )
         self._leadership = Leadership(
-            lease, take_over=self._keeper.take_over, on_lead=self._lead, on_follow=self._follow, **shared
-        )
-        self._observer = Observer(
-            self._guard,
+            lease,
+            self._link,
             self._clock,
-            self.metrics,
-            budget=config.daemon.scrape_budget,
-            on_news=lambda urgent: self._cycle.ask(urgent=urgent, sample=True),
-            on_change=self._source_changed,
-            recording=self._recording,
+            take_over=self._keeper.take_over,
+            on_lead=self._lead,
+            on_follow=self._follow,
         )
-        shared |= {"leadership": self._leadership}
-        self._delivery = Delivery(self._publisher, metrics=self.metrics, on_published=self._published, **shared)
-        self._frames = frames.FrameSender(
-            self._board, self._publisher, observer=self._observer, metrics=self.metrics, **shared
+        self._delivery = Delivery(
+            self._publisher,
+            leadership=self._leadership,
+            link=self._link,
+            clock=self._clock,
+            metrics=self.metrics,
+            on_published=self._published,
         )
         self._housekeeping = housekeeping.Housekeeping(
             self._board,
             self._publisher,
             keeper=self._keeper,
+            leadership=self._leadership,
+            link=self._link,
+            clock=self._clock,
             on_drains=lambda: self._drains_changed("drains changed by way of another daemon"),
             alone=self._dry_run,
-            **shared,
+        )
+
+    def _make_work(self) -> None:
+        self._observer = Observer(
+            self._guard,
+            self._clock,
+            self.metrics,
+            budget=self._board.config.daemon.scrape_budget,
+            on_news=lambda urgent: self._cycle.ask(urgent=urgent, sample=True),
+            on_change=self._source_changed,
+            recording=self._recording,
+        )
+        self._frames = frames.FrameSender(
+            self._board,
+            self._publisher,
+            observer=self._observer,
+            leadership=self._leadership,
+            link=self._link,
+            metrics=self.metrics,
+            clock=self._clock,
         )
         self._cycle = Cycle(
             self._board,
             observer=self._observer,
+            leadership=self._leadership,
             delivery=self._delivery,
             shelf=self._shelf,
+            link=self._link,
             events=self.events,
             metrics=self.metrics,
+            clock=self._clock,
             on_lost=self._frames.bell.ring,
             dry_run=self._dry_run,
-            **shared,
         )
+
+    def _make_operator_side(self) -> None:
         self._reloader = Reloader(
             self._given if isinstance(self._given, Path) else None,
             self._board,
@@ -285,20 +317,20 @@ class Daemon:
         self._view = View(
             self._board,
             observer=self._observer,
+            leadership=self._leadership,
             publisher=self._publisher,
             delivery=self._delivery,
             shelf=self._shelf,
+            link=self._link,
             keeper=self._keeper,
             events=self.events,
             metrics=self.metrics,
             ticker=self._ticker,
+            clock=self._clock,
             on_drain=self._drains_changed,
             reload=self._reloader.reload,
             dry_run=self._dry_run,
-            **shared,
         )
-        self._loops: set[asyncio.Task[None]] = set()
-        self._assembled = True
 
     def _set_jobs(self) -> None:
         self._ticker.every(TICK, "tick", self._observer.tick)
