@@ -4,7 +4,7 @@
 - ``app``: the FastAPI application over such a view;
 - ``access``: who may ask: token, host, origin;
 - ``problems``: every error as an RFC 9457 problem document;
-- ``health``, ``providers``, ``overlays``, ``events``, ``actions``: the endpoints;
+- ``health``, ``state``, ``documents``, ``events``, ``actions``: the endpoints; ``render``: their JSON;
 - ``server``: the application on a socket, inside the daemon's own event loop.
 """
 

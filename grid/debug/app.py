@@ -4,7 +4,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import HTMLResponse, Response
 
 from grid import __version__
-from grid.debug import actions, events, health, problems, state
+from grid.debug import actions, documents, events, health, problems, state
 from grid.debug.access import Guard
 from grid.debug.view import DaemonView
 
@@ -51,7 +51,7 @@ def create_app(view: DaemonView) -> FastAPI:
     """The HTTP side of the daemon behind ``view``. Every error is a problem document; GET never changes anything."""
     app = FastAPI(title="grid", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     problems.install(app)
-    for routes in (_page(), *(family.router(view) for family in (health, state, actions, events))):
+    for routes in (_page(), *(family.router(view) for family in (health, state, documents, actions, events))):
         app.include_router(routes)
     app.add_middleware(Guard, view=view)
     return app
