@@ -1,7 +1,8 @@
 """What a pick gives: where the request goes, and how that was decided."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from grid.gateway.affinity import Bound
@@ -9,6 +10,7 @@ from grid.model import AdmissionState, Kind, Picker
 
 if TYPE_CHECKING:
     from grid.gateway.places import Place
+    from grid.gateway.target import Target
 
 Case = Literal[
     "in_order",
@@ -27,9 +29,25 @@ Case = Literal[
 affinity's."""
 
 
+class Why(StrEnum):
+    """Why a request went where it went, in one word: the values of the label ``reason`` of a gateway's metrics."""
+
+    ROUTED = "routed"
+    FALLBACK = "fallback"
+    SPILLED = "spilled"
+    OVERFLOW = "overflow"
+    AFFINITY = "affinity"
+    DEMOTED = "demoted"
+    RETRY = "retry"
+
+
 @dataclass(frozen=True, slots=True)
 class Consideration:
-    """One line of an explanation: a candidate, its numbers, and what became of it. Loads are estimates, 1 is full."""
+    """One line of an explanation: a candidate, what became of it at which step, and the numbers seen.
+
+    ``step``: admission, health, affinity, group or picker. ``estimate`` is its load (1 is full), ``own`` what this
+    gateway has in flight there, ``capacity`` the requests it counts with.
+    """
 
     step: str
     site: str
@@ -38,6 +56,7 @@ class Consideration:
     estimate: float | None
     own: int
     verdict: str
+    capacity: float
 
 
 class Decision:
@@ -48,17 +67,17 @@ class Decision:
     the session did to it; ``attempt`` counts from 1.
     """
 
+    # No __init__, which would cost half a pick again: whoever makes one sets every slot (see ``decided``).
     __slots__ = ("case", "estimate", "other", "other_estimate", "place")
 
     affinity: Bound = Bound.NONE
     attempt: int = 1
 
-    def __init__(self, place: "Place", other: "Place | None", case: Case) -> None:
-        self.place = place
-        self.other = other
-        self.case = case
-        self.estimate = place.target.estimate
-        self.other_estimate = None if other is None else other.target.estimate
+    place: "Place"
+    other: "Place | None"
+    case: Case
+    estimate: float
+    other_estimate: float | None
 
     @property
     def kind(self) -> Kind:
@@ -143,13 +162,36 @@ class Decision:
         return self.place.target.set_back
 
     @property
+    def fallback(self) -> bool:
+        """Whether every nearer group takes no new work, or is set back for its health."""
+        group = self.group
+        return self.case != "bound" and group is not None and group > 0 and group == self.place.served.first_group
+
+    @property
     def spilled(self) -> bool:
         """Whether a nearer group was passed over because it had no room."""
-        first = self.place.first_group
-        return self.case != "last_resort" and first is not None and self.group is not None and self.group > first
+        first, group = self.place.served.first_group, self.group
+        if first is None or group is None or self.case in {"bound", "last_resort"}:
+            return False
+        return group > first
+
+    @property
+    def reason(self) -> Why:
+        """Why it went there, in one word."""
+        if self.attempt > 1:
+            return Why.RETRY
+        if self.affinity is Bound.REUSED:
+            return Why.AFFINITY
+        if self.demoted:
+            return Why.DEMOTED
+        if self.case == "last_resort":
+            return Why.OVERFLOW
+        if self.spilled:
+            return Why.SPILLED
+        return Why.FALLBACK if self.fallback else Why.ROUTED
 
     def explain(self) -> "Sequence[Consideration]":
-        """Why this one, and why not each other: the candidates in the order they were looked at.
+        """Why this one, and why not each other: every candidate at the step that settled it, the one taken last.
 
         Made only when asked, so the numbers of candidates that were not compared are those of now.
         """
@@ -162,11 +204,46 @@ class Decision:
 
 
 class SteeredDecision(Decision):
-    """A decision that a session or an earlier attempt had a hand in."""
+    """A decision that a session, an earlier attempt or admission control had a hand in.
 
-    __slots__ = ("affinity", "attempt")
+    ``failed``: the ``site/cluster`` of those that failed this request already; ``allowed``: whom it was held to.
+    """
 
-    def __init__(self, place: "Place", other: "Place | None", case: Case, affinity: Bound, attempt: int) -> None:
-        super().__init__(place, other, case)
-        self.affinity = affinity
-        self.attempt = attempt
+    __slots__ = ("affinity", "allowed", "attempt", "failed")
+
+    affinity: Bound
+    attempt: int
+    failed: frozenset[str]
+    allowed: "Collection[Target] | None"
+
+
+def decided(place: "Place", other: "Place | None", case: Case) -> Decision:
+    """The decision for ``place`` rather than ``other``, with their estimates as they are now."""
+    decision = Decision()
+    decision.place = place
+    decision.other = other
+    decision.case = case
+    decision.estimate = place.target.estimate
+    decision.other_estimate = None if other is None else other.target.estimate
+    return decision
+
+
+def steered(
+    decision: Decision,
+    affinity: Bound,
+    attempt: int,
+    failed: frozenset[str] = frozenset(),
+    allowed: "Collection[Target] | None" = None,
+) -> SteeredDecision:
+    """The same decision with what the session, earlier attempts and admission control did to it."""
+    found = SteeredDecision()
+    found.place = decision.place
+    found.other = decision.other
+    found.case = decision.case
+    found.estimate = decision.estimate
+    found.other_estimate = decision.other_estimate
+    found.affinity = affinity
+    found.attempt = attempt
+    found.failed = failed
+    found.allowed = allowed
+    return found

@@ -3,17 +3,21 @@
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from grid.gateway.target import MAX_SCALE, Target
 
-PERIOD = 0.05
+PERIOD: Final = 0.05
 """s between two records of the own counts; a sample's moment falls between two of them and is interpolated."""
 
-KEEP = 60.0
+KEEP: Final = 60.0
 """s of records kept; a sample older than that is past every sensible freshness bound."""
 
+WINDOW: Final = 3.0
+"""s over which the own total is averaged for the share: what gateways say of themselves is up to this old."""
 
-def scale_of(own: int, fleet: float, instances: int) -> tuple[float, bool]:
+
+def scale_of(own: float, fleet: float, instances: int) -> tuple[float, bool]:
     """How many times this gateway's own changes stand for the whole fleet's, and whether that can be relied on.
 
     1 / share, where share = (own + 1) / (fleet + instances): in flight here against in flight at all ``instances``
@@ -29,44 +33,53 @@ def scale_of(own: int, fleet: float, instances: int) -> tuple[float, bool]:
 class OwnCounts:
     """A ring of what this gateway had in flight at each target, by time. Recorded off the request path."""
 
-    __slots__ = ("_layout", "_records", "_targets", "_times")
+    __slots__ = ("_layout", "_records", "_targets", "_times", "_totals")
 
     def __init__(self) -> None:
         self._targets: tuple[Target, ...] = ()
-        self._layout: dict[int, int] = {}
+        self._layout: dict[Target, int] = {}
         self._times: deque[float] = deque()
-        self._records: deque[tuple[dict[int, int], list[int]]] = deque()
+        self._totals: deque[int] = deque()
+        self._records: deque[tuple[dict[Target, int], list[int]]] = deque()
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Record these targets from now on; what was recorded of others stays as long as its records do."""
         self._targets = tuple(targets)
-        self._layout = {id(target): place for place, target in enumerate(self._targets)}
+        self._layout = {target: place for place, target in enumerate(self._targets)}
 
     def record(self, now: float) -> None:
         """Keep the counts as of ``now`` (monotonic s)."""
+        counts = [target.own for target in self._targets]
         self._times.append(now)
-        self._records.append((self._layout, [target.own for target in self._targets]))
+        self._totals.append(sum(counts))
+        self._records.append((self._layout, counts))
         while self._times[0] < now - KEEP:
             self._times.popleft()
+            self._totals.popleft()
             self._records.popleft()
 
-    def at(self, target: Target, moment: float) -> float:
-        """Requests in flight at ``target`` at ``moment``: between two records in proportion, before all of them 0.
+    def total(self, now: float) -> float:
+        """Mean requests in flight at all targets over the last ``WINDOW`` s; before any record, those of now."""
+        recent = list(self._totals)[bisect_right(self._times, now - WINDOW) :]
+        return sum(recent) / len(recent) if recent else float(sum(target.own for target in self._targets))
 
-        Before the first record nothing is known of this gateway's past, and a process that has just started had
-        nothing in flight.
+    def at(self, target: Target, moment: float, now: float) -> float:
+        """Requests in flight at ``target`` at ``moment``, in proportion between the records around it.
+
+        Between the last record and ``now`` the count of now is the later one. Before the first record nothing is
+        known, and the first stands for it: 0 in a process that has just started.
         """
         place = bisect_right(self._times, moment)
         if place == 0:
-            return 0.0
-        earlier = self._count(place - 1, target)
-        if place == len(self._times):
-            return float(earlier)
-        later = self._count(place, target)
-        since, until = self._times[place - 1], self._times[place]
-        return earlier + (later - earlier) * (moment - since) / (until - since)
+            return float(self._count(0, target) if self._times else target.own)
+        earlier, since = self._count(place - 1, target), self._times[place - 1]
+        if place < len(self._times):
+            later, until = self._count(place, target), self._times[place]
+        else:
+            later, until = target.own, max(now, moment)
+        return earlier + (later - earlier) * (moment - since) / (until - since) if until > since else float(later)
 
     def _count(self, place: int, target: Target) -> int:
         layout, counts = self._records[place]
-        spot = layout.get(id(target))
+        spot = layout.get(target)
         return 0 if spot is None else counts[spot]

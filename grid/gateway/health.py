@@ -1,20 +1,24 @@
 """Health that the data plane has seen: providers whose connections fail are used last, until they answer again.
 
-Passive: a failed connection, or answers of which most are errors, sets a provider back for a second, twice as long
-each time up to half a minute; one that is tried again and answers is healthy at once. Active sources (an Envoy's
-admin) report clusters without a healthy endpoint. Before anything was observed nobody is set back, and since a
-provider set back is still used where nothing else is left, a wrong observation costs preference, never service.
+Passive: a failed connection, or answers of which most are errors, sets a provider back for a second, and twice as long
+each time that it happens again, up to half a minute. After that it is used like any other, and a run of good answers
+makes it as good as new. Active sources (an Envoy's admin) report clusters without a healthy endpoint. Before anything
+was observed nobody is set back, and since a provider set back is still used where nothing else is left, a wrong
+observation costs preference, never service.
 """
 
-from grid.gateway.draws import SPAN, Bits
+from typing import Final
 
-_FIRST = 1.0
-_LONGEST = 30.0
-_WEIGHT = 0.1
+from grid.gateway.draws import SPAN, WORD, Bits
+
+_FIRST: Final = 1.0
+_LONGEST: Final = 30.0
+_WEIGHT: Final = 0.1
 """Weight of the newest outcome in the running share of failures: about the last twenty count."""
 
-_BAD = 0.5
-_ENOUGH = 5
+_BAD: Final = 0.5
+_GOOD: Final = 0.1
+_ENOUGH: Final = 5
 """Outcomes seen before a share of failures counts."""
 
 
@@ -42,16 +46,18 @@ class ObservedHealth:
         """A response came; ``failed`` where it is the provider's fault."""
         self._seen += 1
         self._failing += _WEIGHT * (failed - self._failing)
-        if not failed:
-            if now >= self.until:
-                self._back_off = _FIRST
+        if self._seen < _ENOUGH:
             return
         recent = self._failing / (1 - (1 - _WEIGHT) ** self._seen)
-        if self._seen >= _ENOUGH and recent > _BAD and now >= self.until:
+        if failed and recent > _BAD:
             self._set_back(now, bits)
+        elif recent < _GOOD:
+            self._back_off = _FIRST
 
     def _set_back(self, now: float, bits: Bits) -> None:
+        if now < self.until:
+            return  # one fault that many requests met at once counts once
         # A spread of a fifth, so that gateways do not all come back in the same instant.
-        self.until = now + self._back_off * (0.9 + 0.2 * bits(32) / SPAN)
+        self.until = now + self._back_off * (0.9 + 0.2 * bits(WORD) / SPAN)
         self._back_off = min(_LONGEST, self._back_off * 2)
         self._failing, self._seen = 0.0, 0

@@ -1,11 +1,11 @@
 """How one of a group's members is chosen, for the pickers that need no load: pure, lock-free, O(1).
 
 A picker is built when a document arrives and only read afterwards. What it draws from is injected: ``bits(32)`` gives a
-word ``u``, and the member is the first whose running total of weights exceeds ``u / 2**32 * total`` (equal weights for
-``random``), so that a gateway in any language picks the same for the same words.
+word ``u``, and the member is the first whose running total of weights exceeds ``u x total / 2**32``, rounded down
+(equal weights for ``random``), so that a gateway in any language picks the same for the same words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from grid.gateway.draws import WORD, Bits, Wheel
@@ -48,6 +48,11 @@ class RoundRobin(Generic[T]):
         # One step of itertools.count is atomic, so callers at the same moment never share a turn.
         return self._members[next(self._cursor) % self._size]
 
+    def pick_of(self, fits: Callable[[T], bool]) -> T:
+        """The next in turn that ``fits``, of whom there is one at least; those passed over lose their turn."""
+        turn = next(self._cursor)
+        return next(member for step in range(self._size) if fits(member := self._members[(turn + step) % self._size]))
+
 
 class Random(Generic[T]):
     """Any member, all alike."""
@@ -64,13 +69,14 @@ class Random(Generic[T]):
 
 
 class WeightedRandom(Generic[T]):
-    """Any member, in proportion to its weight (above 0)."""
+    """Any member, in proportion to its weight (whole, above 0)."""
 
     __slots__ = ("_bits", "_wheel")
 
-    def __init__(self, members: Sequence[T], weights: Sequence[float], bits: Bits) -> None:
+    def __init__(self, members: Sequence[T], weights: Sequence[int], bits: Bits) -> None:
         self._wheel = Wheel(members, weights)
         self._bits = bits
 
     def pick(self) -> T:
-        return self._wheel.at(self._bits(WORD))
+        word = self._bits(WORD)
+        return self._wheel.table[word >> WORD - self._wheel.bits] or self._wheel.at(word)

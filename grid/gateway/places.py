@@ -1,6 +1,7 @@
 """A candidate's place in one capability of the document in use."""
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from grid.gateway.affinity import seed
 from grid.gateway.target import Target
@@ -8,22 +9,22 @@ from grid.model import AdmissionState
 from grid.overlay import Envelope, WireCandidate
 
 if TYPE_CHECKING:
-    from grid.gateway.saturation import Group, SaturationRoute
+    from grid.gateway.saturation import Group
     from grid.gateway.snapshot import Served
 
-DEFAULT_WEIGHT = 100
+DEFAULT_WEIGHT: Final = 100
 """Traffic weight of a candidate that carries none: the default of ``capacity_weight``."""
 
 
 class Place:
     """A candidate, the target behind it, and where it stands among the others. Built with the document.
 
-    ``order``: its place in the document. ``first_group``: number of the first group of its capability that takes new
-    work.
+    ``order``: its place in the document. ``group`` and ``spot``: where the picker ``saturation`` has it; None while it
+    takes no new work or is set back.
     """
 
     __slots__ = (
-        "_seed", "candidate", "envelope", "first_group", "group", "order", "route", "served", "takes_new", "target",
+        "_seed", "candidate", "envelope", "group", "order", "served", "spot", "takes_new", "target",
     )  # fmt: skip
 
     def __init__(
@@ -35,9 +36,8 @@ class Place:
         self.order = order
         self.served = served
         self.takes_new = candidate.admission_state is AdmissionState.NEW_AND_EXISTING
-        self.first_group: int | None = None
         self.group: Group | None = None
-        self.route: SaturationRoute | None = None
+        self.spot = 0
         self._seed: int | None = None
 
     @property
@@ -48,10 +48,10 @@ class Place:
         return self._seed
 
     @property
-    def weight(self) -> float:
-        """Its share in the hashing of sessions: the document's weight, so that all gateways agree."""
+    def weight(self) -> int:
+        """Its traffic weight: the document's, so that all gateways agree."""
         weight = self.candidate.traffic_weight
-        return float(DEFAULT_WEIGHT if weight is None else weight)
+        return DEFAULT_WEIGHT if weight is None else weight
 
     @property
     def capacity(self) -> float:
@@ -66,12 +66,21 @@ class Place:
     def room_changed(self, has_room: bool) -> None:
         """See :class:`grid.gateway.target.Member`."""
         if self.group is not None:
-            if has_room:
-                self.group.opened(self)
-            else:
-                self.group.closed(self)
+            self.group.room_changed(self, has_room)
 
     def over_changed(self, is_over: bool) -> None:
         """See :class:`grid.gateway.target.Member`."""
-        if self.route is not None:
-            self.route.over += 1 if is_over else -1
+        if self.group is not None:
+            self.group.over_changed(self, is_over)
+
+
+def _nowhere() -> Place:
+    place = object.__new__(Place)
+    place.target = Target("", "")
+    place.target.estimate = math.inf
+    place.target.has_room = False
+    return place
+
+
+NOWHERE: Final = _nowhere()
+"""Stands in a cell of a wheel that more than one place shares. It never has room, so the fast path never takes it."""

@@ -5,28 +5,29 @@ No I/O and no loop: whoever follows the bus hands over documents and frames and 
 door for several.
 """
 
-import math
 import random
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Final
 
 from grid.gateway import refusals
 from grid.gateway.affinity import AffinityTable, Bound, bounded, ranking, session_key
-from grid.gateway.decision import Case, Decision, SteeredDecision
+from grid.gateway.decision import Decision, decided, steered
 from grid.gateway.draws import Bits
 from grid.gateway.fleet import OwnCounts, scale_of
+from grid.gateway.frames import FrameReader, OnEstimateError, Sight
 from grid.gateway.health import ObservedHealth
-from grid.gateway.places import Place
 from grid.gateway.retry import RetryBudget
-from grid.gateway.saturation import SaturationRoute
 from grid.gateway.shedding import retry_after
-from grid.gateway.snapshot import Served, Snapshot, Targets, Tiers
+from grid.gateway.snapshot import Fits, Picks, Served, Snapshot, Targets
 from grid.gateway.target import Target
-from grid.model import Kind
-from grid.overlay import Envelope, ProviderSignal, SignalFrame
+from grid.model import Kind, Picker
+from grid.overlay import Envelope, SignalFrame
+
+_MODEL: Final = Kind.INFERENCE_MODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +60,22 @@ class Settings:
 class Route:
     """A request's way: ``with`` picks and counts it as in flight, and takes it back on every way out, once."""
 
-    __slots__ = ("_allowed", "_kind", "_model", "_router", "_session", "_target", "_tenant", "_tried")
+    # No __init__, which would cost as much as counting: whoever makes one sets every slot.
+    __slots__ = ("_model", "_router", "_target")
 
-    def __init__(
-        self,
-        router: "Router",
-        model: str,
-        kind: Kind,
-        session: str | None,
-        tenant: str,
-        tried: Sequence[Decision],
-        allowed: Collection[Target] | None,
-    ) -> None:
-        self._router = router
-        self._model = model
-        self._kind = kind
-        self._session = session
-        self._tenant = tenant
-        self._tried = tried
-        self._allowed = allowed
-        self._target: Target | None = None
+    _router: "Router"
+    _model: str
+    _target: Target | None
 
     def __enter__(self) -> Decision:
         # Nothing waits between the two, so nobody picks on a count that is about to change.
-        if self._session is None and not self._tried and self._allowed is None:
-            decision = self._router.pick(self._model, self._kind)
+        router = self._router
+        try:
+            picks = router._models[self._model]
+        except (KeyError, TypeError):
+            decision = router.pick(self._model)  # which says what is wrong with it
         else:
-            decision = self._router.pick(
-                self._model,
-                self._kind,
-                session=self._session,
-                tenant=self._tenant,
-                tried=self._tried,
-                allowed=self._allowed,
-            )
+            decision = picks.pick()
         self._target = target = decision.place.target
         target.begin()
         return decision
@@ -100,9 +83,24 @@ class Route:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        target, self._target = self._target, None
+        target = self._target
         if target is not None:
+            self._target = None
             target.end()
+
+
+class SteeredRoute(Route):
+    """The same for a request that says more than its model."""
+
+    __slots__ = ("_pick",)
+
+    _pick: Callable[[], Decision]
+
+    def __enter__(self) -> Decision:
+        decision = self._pick()
+        self._target = target = decision.place.target
+        target.begin()
+        return decision
 
 
 class Router:
@@ -119,7 +117,7 @@ class Router:
         settings: Settings | None = None,
         bits: Bits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        on_estimate_error: Callable[[Target, float], None] | None = None,
+        on_estimate_error: OnEstimateError | None = None,
     ) -> None:
         self.gateway = gateway
         self.settings = settings or Settings()
@@ -134,23 +132,20 @@ class Router:
         self._clock = clock
         self._targets = Targets(spill=self.settings.spill, overflow=self.settings.overflow)
         self._own = OwnCounts()
+        self._reader = FrameReader(self._own, on_estimate_error)
         self._scale = 1.0
         self._snapshot: Snapshot | None = None
+        self._models: dict[str, Picks] = {}
         self._frame: SignalFrame | None = None
         self._frame_at = 0.0
-        self._on_estimate_error = on_estimate_error
-        self.on_document: Callable[[], None] | None = None
-        """Called after a document was taken over."""
-        self.on_frame: Callable[[SignalFrame, float], None] | None = None
-        """Called after a frame was taken over, with it and its monotonic time."""
+        self._down: frozenset[str] | None = None
 
     # --- picking -----------------------------------------------------------------------------------------------------
 
     def pick(
         self,
         model: str,
-        kind: Kind = Kind.INFERENCE_MODEL,
-        *,
+        kind: Kind = _MODEL,
         session: str | None = None,
         tenant: str = "",
         tried: Sequence[Decision] = (),
@@ -163,22 +158,19 @@ class Router:
         Raises RoutingError: 400 ``bad_model``, 404 ``model_not_found``, 429 ``capacity_exhausted``, 503
         ``no_healthy_site`` or ``no_overlay``; all but the first two with ``retry_after``.
         """
-        snapshot = self._snapshot
-        if snapshot is None:
-            raise refusals.no_document(self.gateway, kind, model, retry_after(self._bits))
-        if session is None and not tried and allowed is None:
+        if kind is _MODEL and not session and not tried and allowed is None:
             try:
-                route = snapshot.routes[kind][model]
+                route = self._models[model]
             except (KeyError, TypeError):
-                raise refusals.unknown(kind, model) from None
-            return route.pick()
-        return self._steered(snapshot, model, kind, session, tenant, tried, allowed)
+                pass
+            else:
+                return route.pick()
+        return self._steered(model, kind, session, tenant, tried, allowed)
 
     def route(
         self,
         model: str,
-        kind: Kind = Kind.INFERENCE_MODEL,
-        *,
+        kind: Kind = _MODEL,
         session: str | None = None,
         tenant: str = "",
         tried: Sequence[Decision] = (),
@@ -186,13 +178,21 @@ class Router:
     ) -> Route:
         """A context manager that picks and counts the request as in flight until it is left, whatever way.
 
-        ``with client.route("llama-3.1-70b") as decision:``; arguments as of :meth:`pick`.
+        ``with client.route("llama-3.1-70b") as decision:``; arguments as of :meth:`pick`. Errors come on entering.
         """
-        return Route(self, model, kind, session, tenant, tried, allowed)
+        if kind is _MODEL and not session and not tried and allowed is None:
+            plain = Route()
+            plain._router = self
+            plain._model = model
+            plain._target = None
+            return plain
+        route = SteeredRoute()
+        route._pick = lambda: self.pick(model, kind, session, tenant, tried, allowed)
+        route._target = None
+        return route
 
     def _steered(
         self,
-        snapshot: Snapshot,
         model: str,
         kind: Kind,
         session: str | None,
@@ -200,141 +200,97 @@ class Router:
         tried: Sequence[Decision],
         allowed: Collection[Target] | None,
     ) -> Decision:
+        snapshot = self._snapshot
+        if snapshot is None:
+            raise refusals.no_document(self.gateway, kind, model, retry_after(self._bits))
         try:
             served = snapshot.served[kind, model]
         except (KeyError, TypeError):
             raise refusals.unknown(kind, model) from None
-        attempt = len(tried) + 1
-        failed = [decision.place.target for decision in tried]
+        failed = frozenset(decision.place.target.key for decision in tried)
+        fits = _held_to(failed, allowed)
         affinity, key, now = Bound.NONE, b"", 0.0
-        if session is not None and self._affinity is not None:
+        if session and self._affinity is not None:
             now = self._clock()
             key = session_key(self._secret, kind, model, session, tenant)
-            if self._table is not None:
-                stable_id = self._table.get(key, now)
-                place = None if stable_id is None else served.bound(stable_id)
-                if place is not None and place.target not in failed and (allowed is None or place.target in allowed):
-                    return SteeredDecision(place, None, "bound", Bound.REUSED, attempt)
-                affinity = Bound.CREATED if stable_id is None else Bound.FAILOVER
-        taken, other, case = self._choice(snapshot, served, failed, allowed, key)
-        if key:
-            if self._table is not None:
-                self._table.bind(key, taken.candidate.stable_id, now)
-            else:
-                affinity = Bound.REUSED
-        return SteeredDecision(taken, other, case, affinity, attempt)
+        if key and self._table is not None:
+            stable_id = self._table.get(key, now)
+            place = None if stable_id is None else served.bound(stable_id)
+            if place is not None and (fits is None or fits(place)):
+                return steered(decided(place, None, "bound"), Bound.REUSED, len(tried) + 1, failed, allowed)
+            affinity = Bound.CREATED if stable_id is None else Bound.FAILOVER
+        decision = self._choice(snapshot, served, key, fits, again=bool(tried))
+        if key and self._table is not None:
+            self._table.bind(key, decision.stable_id, now)
+        elif key:
+            affinity = Bound.REUSED
+        if affinity is Bound.NONE and fits is None:
+            return decision
+        return steered(decision, affinity, len(tried) + 1, failed, allowed)
 
-    def _choice(
-        self,
-        snapshot: Snapshot,
-        served: Served,
-        failed: Sequence[Target],
-        allowed: Collection[Target] | None,
-        key: bytes,
-    ) -> tuple[Place, Place | None, Case]:
+    def _choice(self, snapshot: Snapshot, served: Served, key: bytes, fits: Fits | None, *, again: bool) -> Decision:
         route = snapshot.routes[served.kind][served.name]
-        hashed = bool(key) and self._table is None
-        if not failed and allowed is None and not hashed:
-            decision = route.pick()
-            return decision.place, decision.other, decision.case
-        if not served.tiers or (isinstance(route, SaturationRoute) and route.refuses):
-            route.pick()  # raises what holds for everybody
-        tiers = _held_to(served.tiers, failed, allowed)
-        if not tiers:
-            raise refusals.no_healthy_site(served.kind, served.name, retry_after(self._bits))
+        hashed = bool(key) and self._table is None and served.picker is not Picker.DETERMINISTIC
+        # A request that was let in is not refused for load because its first provider failed it.
+        refusal = route.refusal() if not again or not served.tiers else None
+        if refusal is not None:
+            raise refusal
         if hashed:
-            tier = next((tier for tier in tiers if any(place.target.has_room for place in tier)), tiers[0])
-            return tier[bounded(ranking(key, tier), tier)], None, "hashed"
-        decision = snapshot.among(served, tiers)
-        return decision.place, decision.other, decision.case
+            found = _hashed(served, key, fits)
+        elif fits is None:
+            found = route.pick()
+        else:
+            found = snapshot.among(served, fits)
+        if found is None:
+            raise refusals.no_healthy_site(served.kind, served.name, retry_after(self._bits))
+        return found
 
     # --- what the bus says -----------------------------------------------------------------------------------------
 
     def apply(self, envelope: Envelope) -> None:
         """Take over a document. Built aside and put in place as one reference."""
-        built = Snapshot.build(
-            envelope,
-            self._bits,
-            self._snapshot,
-            targets=self._targets,
-            sheds=self.settings.sheds,
-        )
-        named = built.targets
-        self._targets.keep(named)
+        built = Snapshot(envelope, self._bits, self._snapshot, self._targets, sheds=self.settings.sheds)
+        self._targets.keep(built.targets)
         self._own.follow(list(self._targets))
-        self._snapshot = built
         if self._frame is not None:
-            self._rebase(self._frame, self._frame_at)
-        if self.on_document is not None:
-            self.on_document()
+            self._read(built, self._frame, max(self._clock(), self._frame_at))
+        self._put_down()
+        self._judge(self._clock())
+        built.put_in_use(self._snapshot)
+        self._snapshot = built
+        self._models = built.routes[_MODEL]
 
     def observe(self, frame: SignalFrame, received_at: float) -> None:
         """Take over a signal frame; ``received_at`` is the monotonic time at which it was sent or later."""
         self._frame, self._frame_at = frame, received_at
-        if self._snapshot is not None:
-            self._rebase(frame, received_at)
-        if self.on_frame is not None:
-            self.on_frame(frame, received_at)
+        snapshot = self._snapshot
+        if snapshot is None:
+            return
+        before = [target.known for target in self._targets]
+        now = max(self._clock(), received_at)
+        self._read(snapshot, frame, now)
+        if self._judge(now) or before != [target.known for target in self._targets]:
+            snapshot.refresh()
+        else:
+            snapshot.renumber()
 
     def tick(self, now: float) -> None:
         """Keep the own counts by time; let go of samples past their bound, and of penalties that have ended."""
         self._own.record(now)
-        changed = self._judge(now)
-        for target in self._targets:
-            if now > target.expires:
-                target.forget(self._scale)
-                changed = True
-        if changed:
+        self.retries.turn(now)
+        late = [target for target in self._targets if now > target.expires]
+        for target in late:
+            # What the last frame said of it is no longer known, so neither is that it was dead.
+            target.forget(self._scale, target.capacity if target.sized else None)
+            target.dead = False
+        if self._judge(now) or late:
             self._refresh()
 
-    def _rebase(self, frame: SignalFrame, received_at: float) -> None:
-        before = [target.known for target in self._targets]
-        self._scale, reliable = scale_of(
-            sum(target.own for target in self._targets),
-            sum(sum(gateway.in_flight.values()) for gateway in frame.gateways.values()),
-            frame.instances,
-        )
-        now = max(self._clock(), received_at)
-        signals = {(signal.site, signal.cluster): signal for signal in frame.providers.values()}
-        usual = _usual_capacity(frame)
-        for target in self._targets:
-            signal = signals.get((target.site, target.cluster))
-            target.dead = signal is not None and signal.ready == 0
-            if signal is None:
-                target.forget(self._scale)
-            else:
-                self._take(target, signal, received_at, now=now, reliable=reliable, usual=usual)
-        changed = self._judge(now)
-        if changed or before != [target.known for target in self._targets]:
-            self._refresh()
-        if self._snapshot is not None:
-            self._snapshot.renumber()
-
-    def _take(
-        self, target: Target, signal: ProviderSignal, received_at: float, *, now: float, reliable: bool, usual: float
-    ) -> None:
-        capacity = signal.capacity or usual
-        age = signal.age_s or 0.0
-        expires = -math.inf if signal.bound_s is None else received_at + signal.bound_s - age
-        if signal.load is None or now > expires:
-            target.forget(self._scale, capacity)
-            return
-        own = self._own.at(target, received_at - age)
-        held = signal.held if signal.held is not None else signal.load * capacity
-        if self._on_estimate_error is not None and target.known:
-            self._on_estimate_error(target, abs(target.at(own) - held / capacity))
-        target.rebase(
-            capacity=capacity,
-            held=held,
-            own_at_sample=own,
-            scale=self._scale,
-            kv_pressure=signal.kv / signal.kv_ceiling if signal.kv is not None and signal.kv_ceiling else 0.0,
-            trusted=reliable,
-            known=True,
-            saturation=signal.saturation,
-            queue=signal.queue,
-            expires=expires,
-        )
+    def _read(self, snapshot: Snapshot, frame: SignalFrame, now: float) -> None:
+        fleet = sum(sum(gateway.in_flight.values()) for gateway in frame.gateways.values())
+        self._scale, reliable = scale_of(self._own.total(now), fleet, frame.instances)
+        sight = Sight(frame, self._frame_at, now, self._scale, reliable, snapshot.peers)
+        self._reader.read(sight, list(self._targets))
 
     # --- what the data plane says -------------------------------------------------------------------------------------
 
@@ -345,16 +301,23 @@ class Router:
 
     def answered(self, decision: Decision, *, failed: bool) -> None:
         """The provider of ``decision`` answered; ``failed`` where the answer is a fault of its own."""
-        _health_of(decision.place.target).answered(self._clock(), self._bits, failed=failed)
+        target = decision.place.target
+        if failed or target.health is not None:
+            _health_of(target).answered(self._clock(), self._bits, failed=failed)
         if failed:
             self._health_changed()
 
     def clusters_down(self, clusters: Collection[str]) -> None:
         """The clusters that an active source sees without a healthy endpoint; all others are well."""
-        for target in self._targets:
-            if target.cluster in clusters or target.health is not None:
-                _health_of(target).reported_down = target.cluster in clusters
+        self._down = frozenset(clusters)
+        self._put_down()
         self._health_changed()
+
+    def _put_down(self) -> None:
+        if self._down is not None:
+            for target in self._targets:
+                if target.cluster in self._down or target.health is not None:
+                    _health_of(target).reported_down = target.cluster in self._down
 
     def _health_changed(self) -> None:
         if self._judge(self._clock()):
@@ -393,7 +356,7 @@ class Router:
     @property
     def in_flight(self) -> dict[str, int]:
         """Requests that ``route`` has under way, by ``site/cluster``; providers without any are left out."""
-        return {f"{target.site}/{target.cluster}": target.own for target in self._targets if target.own}
+        return {target.key: target.own for target in self._targets if target.own}
 
 
 def _health_of(target: Target) -> ObservedHealth:
@@ -402,14 +365,19 @@ def _health_of(target: Target) -> ObservedHealth:
     return target.health
 
 
-def _usual_capacity(frame: SignalFrame) -> float:
-    """What a provider of unknown capacity counts with: the mean of the known ones, or 1."""
-    known = [signal.capacity for signal in frame.providers.values() if signal.capacity]
-    return sum(known) / len(known) if known else 1.0
+def _held_to(failed: Collection[str], allowed: Collection[Target] | None) -> Fits | None:
+    """Who may still be chosen; None: everybody. Those that failed go by name: a document may have made them anew."""
+    if not failed and allowed is None:
+        return None
+    return lambda place: place.target.key not in failed and (allowed is None or place.target in allowed)
 
 
-def _held_to(tiers: Tiers, failed: Sequence[Target], allowed: Collection[Target] | None) -> Tiers:
-    kept = (
-        tuple(p for p in tier if p.target not in failed and (allowed is None or p.target in allowed)) for tier in tiers
-    )
-    return tuple(tier for tier in kept if tier)
+def _hashed(served: Served, key: bytes, fits: Fits | None) -> Decision | None:
+    """Whom the session's hash prefers in the first group with room (picker ``saturation``), else in the first."""
+    tiers = served.tiers if fits is None else served.held_to(fits)
+    if not tiers:
+        return None
+    tier = tiers[0]
+    if served.picker is Picker.SATURATION:
+        tier = next((tier for tier in tiers if any(place.target.has_room for place in tier)), tier)
+    return decided(tier[bounded(ranking(key, tier), tier)], None, "hashed")

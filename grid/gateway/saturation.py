@@ -2,231 +2,259 @@
 
 Within the first group that has a provider with room:
 
-- three or more with room: draw two distinct ones by capacity, keep the lower estimate;
-- two: the lower estimate; where one cannot be trusted, one draw weighted by capacity / (1 + saturation), the shares
-  held within 0.1 and 0.9;
+- three or more with room: draw two distinct ones by capacity, keep the lower estimate, at a tie the one drawn first;
+- two: the lower estimate, ties at random; where they cannot be trusted, one draw weighted by
+  capacity / (1 + saturation), the shares held within 0.1 and 0.9;
 - one: that one;
 
-and where no group has room, one draw by capacity among the healthy of all groups that tie on the best known queue.
-Two choices on a corrected number beat the least stale number and every ranking (``docs/gateway.md`` has the figures).
+where estimates cannot be trusted, all of a group count as having room while one has (to leave out those that seem full
+makes 64 gateways rush to the rest: 200 ms mean wait instead of 60 in column B of ``grid simulate stale``);
+and where no group has room, one draw by capacity among the healthy of all groups that tie on the best known queue,
+and when that one is past the overflow bound, one among all that are not. Two choices on a corrected number beat the
+least stale number and every ranking (``grid simulate stale`` shows it).
 
-Order of the random words, so that picks can be replayed anywhere: the two draws are the lower and the upper half of one
-64-bit number; every further draw takes 32 bits; a tie of two takes one bit.
+Order of the random words, so that picks can be replayed anywhere (``schemas/vectors/README.md`` says it in full): one
+number holds the cells of both draws, the first in its lower half; a cell that more than one member shares takes the
+lower bits of its word, first draw first; a draw that hits one without room, or a second one that hits the first, is
+followed by one 32-bit draw among those that are left. A tie of two takes one bit, a weighted draw 32.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
 
 from grid.gateway import refusals
-from grid.gateway.decision import Decision
-from grid.gateway.draws import SPAN, WORD, Bits, Wheel
-from grid.gateway.places import Place
+from grid.gateway.decision import Decision, decided
+from grid.gateway.draws import SPAN, WORD, Bits, Line, Odds, Wheel
+from grid.gateway.places import NOWHERE, Place
 from grid.gateway.shedding import judge, retry_after
 from grid.gateway.target import Target
 from grid.model import RoutingError
 
-_LOWER = SPAN - 1
-_REDRAWS = 8
-"""Further draws spent on finding one with room by capacity before the list of those with room is asked."""
-
-_FEW = 8
-"""Up to so many with room among more without are drawn from by a walk, which is exact and no slower."""
-
-_LEAST, _MOST = 0.1, 0.9
+_LEAST: Final = 0.1
+_MOST: Final = 0.9
 """Bounds of a share where estimates cannot be trusted."""
 
 
 class Group:
-    """The places of one group that may take new work; knows at any time which of them have room."""
+    """The places of one group that may take new work; knows at any time which of them have room.
 
-    __slots__ = ("_spots", "number", "open", "total", "wheel")
+    ``trusted``: whether the estimates of all can be relied on. ``room``: how many may be drawn: those that have room,
+    and where estimates cannot be relied on all of them as long as one has, since who has room is such an estimate too.
+    ``pair``: the first and the last of them, where they are two at most. ``table``, ``half``, ``mask`` and ``width``
+    are those of the wheel over all places, for the pick to read. ``offset``: places of the capability before these.
+    """
 
-    def __init__(self, number: int, places: Sequence[Place]) -> None:
-        self.number = number
-        self.total = len(places)
-        self.wheel: Wheel[Place] = Wheel(places, [place.target.capacity for place in places])
-        self.open = [place for place in places if place.target.has_room]
-        self._spots = {id(place): spot for spot, place in enumerate(self.open)}
-        for place in places:
-            place.group = self
+    __slots__ = (
+        "_free", "_weights", "half", "mask", "odds", "offset", "pair", "places", "room", "route", "table", "trusted",
+        "wheel", "width",
+    )  # fmt: skip
 
-    def reweigh(self) -> None:
-        """Take over changed capacities."""
-        places = self.wheel.members
-        weights = tuple(place.target.capacity for place in places)
-        if weights != self.wheel.weights:
-            self.wheel = Wheel(places, weights)
+    def __init__(self, places: Sequence[Place], offset: int, route: "SaturationRoute") -> None:
+        self.places = tuple(places)
+        self.offset = offset
+        self.route = route
+        self._weights: tuple[int, ...] = ()
+        self.wheel: Wheel[Place]
+        for spot, place in enumerate(self.places):
+            place.group, place.spot = self, spot
+        self.renumber()
 
-    def opened(self, place: Place) -> None:
-        """``place`` has room again."""
-        self._spots[id(place)] = len(self.open)
-        self.open.append(place)
+    def renumber(self) -> None:
+        """Take over the targets' new numbers."""
+        targets = [place.target for place in self.places]
+        weights = tuple([target.weight for target in targets])
+        if weights != self._weights:
+            self._weights = weights
+            self.wheel = wheel = Wheel(self.places, weights, NOWHERE)
+            self.table, self.half = wheel.table, wheel.bits
+            self.width, self.mask = 2 * wheel.bits, (1 << wheel.bits) - 1
+        self.trusted = all(target.trusted for target in targets)
+        self._free = sum([target.has_room for target in targets])
+        shut = self.trusted
+        self.odds = Odds(self.places, [0 if shut and not target.has_room else target.weight for target in targets])
+        self._count()
 
-    def closed(self, place: Place) -> None:
-        """``place`` has no room left; the last of the list takes its spot, so this costs the same at any size."""
-        spot = self._spots.pop(id(place))
-        last = self.open.pop()
-        if last is not place:
-            self.open[spot] = last
-            self._spots[id(last)] = spot
+    def _count(self) -> None:
+        self.room = self._free if self.trusted or not self._free else len(self.places)
+        self.pair = self.odds.ends() if 0 < self.room <= 2 else (NOWHERE, NOWHERE)
 
-    def two(self, first: Place, second: Place, bits: Bits) -> tuple[Place, Place]:
-        """Two distinct places with room, by capacity, when the first two draws were not that already."""
-        if self.total > len(self.open) <= _FEW:
-            return self._walk(bits)
+    def room_changed(self, place: Place, has_room: bool) -> None:
+        """``place`` has gained or lost room."""
+        if self.trusted:
+            self.odds.put(place.spot, place.target.weight if has_room else 0)
+        self._free += 1 if has_room else -1
+        self._count()
+        if self._free <= 1:
+            self.route.face()
+
+    def over_changed(self, place: Place, is_over: bool) -> None:
+        """``place`` went above the overflow bound, or came back below it."""
+        self.route.over_changed(self.offset + place.spot, 0 if is_over else place.target.weight)
+
+    def two(self, first: Place, second: Place, word: int, bits: Bits) -> tuple[Place, Place]:
+        """The two drawn, when what stands in the two cells of ``word`` is not two distinct ones with room."""
         wheel = self.wheel
-        for _ in range(_REDRAWS):
-            if first.target.has_room:
-                break
-            first = wheel.at(bits(WORD))
-        else:
-            first = self._any(bits)
-        for _ in range(_REDRAWS):
-            if second is not first and second.target.has_room:
-                return first, second
-            second = wheel.at_rest(bits(WORD), first)
-        spot = self._spots[id(first)]
-        other = bits(WORD) * (len(self.open) - 1) >> WORD
-        return first, self.open[other + (other >= spot)]
-
-    def _walk(self, bits: Bits) -> tuple[Place, Place]:
-        chosen: list[Place] = []
-        rest = sorted(self.open, key=_order)
-        for _ in range(2):
-            mark = bits(WORD) / SPAN * sum(place.target.capacity for place in rest)
-            for place in rest[:-1]:
-                mark -= place.target.capacity
-                if mark < 0:
-                    break
-            else:
-                place = rest[-1]
-            chosen.append(place)
-            rest.remove(place)
-        return chosen[0], chosen[1]
-
-    def _any(self, bits: Bits) -> Place:
-        """One with room, by capacity as far as a few tries allow; each try takes a place and a chance to keep it."""
-        most = max(self.wheel.weights)
-        place = self.open[bits(WORD) * len(self.open) >> WORD]
-        for _ in range(_REDRAWS):
-            if bits(WORD) / SPAN * most < place.target.capacity:
-                break
-            place = self.open[bits(WORD) * len(self.open) >> WORD]
-        return place
+        if first is NOWHERE:
+            first = wheel.settle(word & self.mask, bits)
+        if second is NOWHERE:
+            second = wheel.settle(word >> self.half, bits)
+        if self.trusted and not first.target.has_room:
+            first = self.odds.at(bits(WORD))
+        if second is first or (self.trusted and not second.target.has_room):
+            # Both give the same answer; a wheel of the others gives it sooner where all have room.
+            rest = wheel if self.room == len(self.places) else self.odds
+            second = rest.at_rest(bits(WORD), first.spot)
+        return first, second
 
 
-def _order(place: Place) -> int:
-    return place.order
+def _shut() -> Group:
+    group = object.__new__(Group)
+    group.room = 0
+    return group
+
+
+SHUT: Final = _shut()
+"""Stands for the group to pick from while none has room, or while new work is shed."""
 
 
 class SaturationRoute:
     """The groups of one capability in their order, with what is needed when none has room.
 
-    ``over`` counts the places above the overflow bound, of ``total``; all are healthy, or none of the capability is.
+    ``front``: the first group with room. ``over`` counts the places above the overflow bound, of all ``places``.
     ``sheds`` False: nothing is ever refused for load here, because admission control in front does that.
     """
 
-    __slots__ = ("_bits", "_resort", "groups", "over", "places", "shedding", "sheds", "total")
+    __slots__ = ("_bits", "_tied", "_under", "front", "groups", "over", "places", "shedding", "sheds")
 
-    def __init__(self, groups: Sequence[Group], bits: Bits, *, sheds: bool = True, shedding: bool = False) -> None:
-        self.groups = tuple(groups)
-        self.places = tuple(place for group in self.groups for place in group.wheel.members)
+    def __init__(
+        self, tiers: Sequence[Sequence[Place]], bits: Bits, *, sheds: bool = True, shedding: bool = False
+    ) -> None:
         self._bits = bits
         self.sheds = sheds
         self.shedding = shedding
-        self.total = len(self.places)
-        self.over = sum(place.target.is_over for place in self.places)
-        for place in self.places:
-            place.route = self
-        self._resort = last_resort(self.places)
+        self.places = tuple(place for tier in tiers for place in tier)
+        offsets = accumulate((len(tier) for tier in tiers), initial=0)
+        self.groups = tuple(Group(tier, offset, self) for tier, offset in zip(tiers, offsets, strict=False))
+        self._settle()
 
     def renumber(self) -> None:
-        """A frame has changed the targets' numbers: weights, who ties on the best queue, whether to shed."""
+        """A frame has changed the targets' numbers: weights, who has room, who ties on the best queue, shedding."""
         for group in self.groups:
-            group.reweigh()
-        self._resort = last_resort(self.places)
-        if self.sheds:
-            self.shedding = judge(self.shedding, (place.target for place in self.places))
+            group.renumber()
+        self._settle()
 
-    @property
-    def refuses(self) -> bool:
-        """Whether new work is refused now, whoever asks."""
-        return self.shedding or (self.sheds and self.over >= self.total)
+    def _settle(self) -> None:
+        targets = [place.target for place in self.places]
+        self._tied = Line(*_shortest(self.places))
+        self.over = sum([target.is_over for target in targets])
+        self._under = Odds(self.places, [0 if target.is_over else target.weight for target in targets])
+        if self.sheds:
+            self.shedding = judge(self.shedding, targets)
+        self.face()
+
+    def face(self) -> None:
+        """Find the first group with room."""
+        self.front = SHUT if self.shedding else next((group for group in self.groups if group.room), SHUT)
+
+    def over_changed(self, spot: int, weight: int) -> None:
+        """The place at ``spot`` may be given ``weight`` where nobody has room: 0 once it is past the overflow bound."""
+        self.over += 1 if not weight else -1
+        self._under.put(spot, weight)
+
+    def refusal(self) -> RoutingError | None:
+        """Why new work is refused now, whoever asks; None while it is not."""
+        if self.shedding or (self.sheds and self.over >= len(self.places)):
+            candidate = self.places[0].candidate
+            return refusals.shed(candidate.kind, candidate.name, retry_after(self._bits))
+        return None
 
     def pick(self) -> Decision:
         """Who takes the next request. Never waits, never locks, same cost at any size. Raises RoutingError."""
-        if self.shedding:
-            raise self._shed()
-        bits = self._bits
-        for group in self.groups:
-            room = len(group.open)
-            if room > 2:
-                wheel = group.wheel
-                word = bits(64)
-                first = wheel.table[(word & _LOWER) >> wheel.shift] or wheel.at(word & _LOWER)
-                second = wheel.table[word >> (WORD + wheel.shift)] or wheel.at(word >> WORD)
-                if first is second:
-                    second = wheel.at_rest(bits(WORD), first)
-                if not first.target.has_room or not second.target.has_room:
-                    first, second = group.two(first, second, bits)
-                if second.target.estimate < first.target.estimate:
-                    return Decision(second, first, "two_drawn")
-                return Decision(first, second, "two_drawn")
-            if room == 2:
-                return of_two(group.open[0], group.open[1], bits)
-            if room:
-                return Decision(group.open[0], None, "only_one")
-        if self.sheds and self.over >= self.total:
-            raise self._shed()
-        return Decision(self._resort.at(bits(WORD)), None, "last_resort")
+        group = self.front
+        if group.room > 2:
+            word = self._bits(group.width)
+            table = group.table
+            first = table[word & group.mask]
+            second = table[word >> group.half]
+            one, two = first.target, second.target
+            if first is second or not one.has_room or not two.has_room:
+                first, second = group.two(first, second, word, self._bits)
+                one, two = first.target, second.target
+            decision = Decision()
+            decision.case = "two_drawn"
+            mine, others = one.estimate, two.estimate
+            if others < mine:
+                decision.place, decision.estimate = second, others
+                decision.other, decision.other_estimate = first, mine
+            else:
+                decision.place, decision.estimate = first, mine
+                decision.other, decision.other_estimate = second, others
+            return decision
+        if group.room == 2:
+            return of_two(group.pair[0], group.pair[1], group.trusted, self._bits)
+        if group.room:
+            return decided(group.pair[0], None, "only_one")
+        return self._without_room()
 
-    def _shed(self) -> RoutingError:
-        candidate = self.places[0].candidate
-        return refusals.shed(candidate.kind, candidate.name, retry_after(self._bits))
+    def _without_room(self) -> Decision:
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+        place = self._tied.at(self._bits(WORD))
+        if place.target.is_over and self.over < len(self.places):
+            place = self._under.at(self._bits(WORD))
+        return decided(place, None, "last_resort")
 
 
-def last_resort(places: Sequence[Place]) -> Wheel[Place]:
-    """Those that tie on the best known queue, by capacity; all of them where no queue is known."""
+def _shortest(places: Sequence[Place]) -> tuple[list[Place], list[int]]:
+    """Those that tie on the best known queue, with their weights; all of them where no queue is known."""
     best = min((place.target.queue for place in places if place.target.queue is not None), default=None)
     tied = [place for place in places if place.target.queue == best]
-    return Wheel(tied, [place.target.capacity for place in tied])
+    return tied, [place.target.weight for place in tied]
 
 
-def of_two(first: Place, second: Place, bits: Bits) -> Decision:
-    """The case of two with room."""
-    if first.order > second.order:
-        first, second = second, first
+def of_two(first: Place, second: Place, trusted: bool, bits: Bits) -> Decision:
+    """The case of two with room, given in the document's order."""
     one, two = first.target, second.target
-    if one.trusted and two.trusted:
+    if trusted:
         if one.estimate < two.estimate or (one.estimate == two.estimate and not bits(1)):
-            return Decision(first, second, "lower_of_two")
-        return Decision(second, first, "lower_of_two")
-    weight, against = _weight(one), _weight(two)
+            return decided(first, second, "lower_of_two")
+        return decided(second, first, "lower_of_two")
+    weight, against = _worth(one), _worth(two)
     share = min(_MOST, max(_LEAST, weight / (weight + against)))
     if bits(WORD) / SPAN < share:
-        return Decision(first, second, "weighted_of_two")
-    return Decision(second, first, "weighted_of_two")
+        return decided(first, second, "weighted_of_two")
+    return decided(second, first, "weighted_of_two")
 
 
-def _weight(target: Target) -> float:
+def _worth(target: Target) -> float:
     return target.capacity / (1.0 + (target.estimate if target.saturation is None else target.saturation))
 
 
-def choose(groups: Sequence[Sequence[Place]], bits: Bits) -> Decision:
+def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
     """The same rule over any places, without anything prepared: for a retry, or a pick held to some of them.
 
-    Costs time in proportion to their number. Needs one place at least.
+    Costs time in proportion to their number. Needs one place at least. Every draw takes a 32-bit word.
     """
-    for group in groups:
-        room = [place for place in group if place.target.has_room]
+    for tier in tiers:
+        room = [place for place in tier if place.target.has_room]
+        if room and not all(place.target.trusted for place in tier):
+            room = list(tier)
         if len(room) > 2:
-            wheel = Wheel(room, [place.target.capacity for place in room])
-            first = wheel.at(bits(WORD))
-            second = wheel.at_rest(bits(WORD), first)
+            line = Line(room, [place.target.weight for place in room])
+            first = line.at(bits(WORD))
+            second = line.at_rest(bits(WORD), room.index(first))
             if second.target.estimate < first.target.estimate:
                 first, second = second, first
-            return Decision(first, second, "two_drawn")
+            return decided(first, second, "two_drawn")
         if len(room) == 2:
-            return of_two(room[0], room[1], bits)
+            return of_two(room[0], room[1], all(place.target.trusted for place in room), bits)
         if room:
-            return Decision(room[0], None, "only_one")
-    return Decision(last_resort([place for group in groups for place in group]).at(bits(WORD)), None, "last_resort")
+            return decided(room[0], None, "only_one")
+    places = [place for tier in tiers for place in tier]
+    place = Line(*_shortest(places)).at(bits(WORD))
+    under = [place for place in places if not place.target.is_over]
+    if place.target.is_over and under:
+        place = Line(under, [place.target.weight for place in under]).at(bits(WORD))
+    return decided(place, None, "last_resort")

@@ -1,28 +1,34 @@
 """When to refuse new work of a model: every site that could take it is past full, and known to be.
 
-Judged once per frame on saturation, not on KV pressure: all known and above ``START`` begins it, one below ``END``
-(or no longer known, since nobody is refused on a missing number) ends it. Between frames the estimates stand in:
-while all are above the overflow bound, new work is refused too, which bounds what the last resort may pile up.
+Judged per frame on saturation, not on KV pressure: all healthy ones known and above ``START`` begins it, one below
+``END`` (or no longer known, since nobody is refused on a missing number) ends it. Between frames the estimates stand
+in: while all are known and above the overflow bound, new work is refused too, which bounds what the last resort may
+pile up.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from grid.gateway.draws import Bits
 from grid.gateway.target import Target
 
-START = 1.05
-END = 0.95
+START: Final = 1.05
+END: Final = 0.95
 
-RETRY_AFTER = (3, 7)
+RETRY_AFTER: Final = (3, 7)
 """Least and most s that a client is asked to wait; spread, so that refused clients do not come back together."""
 
 
-def judge(shedding: bool, healthy: Iterable[Target]) -> bool:
-    """Whether to shed from this frame on, given whether it was so before. No healthy target at all is not shedding."""
-    saturations = [target.saturation if target.known else None for target in healthy]
-    if not saturations or any(value is None or value < END for value in saturations):
+def judge(shedding: bool, targets: Iterable[Target]) -> bool:
+    """Whether to shed from this frame on, given whether it was so before.
+
+    Those set back for their health have no say; where all are, there is nobody to protect and nothing is shed.
+    """
+    saturations = [target.saturation for target in targets if not target.set_back]
+    known = [value for value in saturations if value is not None]
+    if not known or len(known) < len(saturations) or min(known) < END:
         return False
-    return shedding or all(value is not None and value > START for value in saturations)
+    return shedding or min(known) > START
 
 
 def retry_after(bits: Bits) -> int:

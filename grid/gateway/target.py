@@ -3,19 +3,24 @@
 The number in a signal frame is as old as the sample behind it. What this gateway did since is known exactly, and the
 other gateways are taken to behave alike, so
 
-    estimate = max(KV pressure, (held + scale x (own now - own when the sample was taken)) / capacity)
+    estimate = max(0, KV pressure, (held + scale x (own now - own when the sample was taken)) / capacity)
 
 with ``scale`` = 1 / (this gateway's share of the fleet). Local estimates that are corrected by one's own sends are
 known as Local Shortest Queue (Vargaftik, Keslassy, Orda, 2020), which stays stable as long as the error is bounded.
-The sum is kept up to date at every start and end of a request, so a pick only compares ready numbers.
+Once the sample is past its bound, or where no frame tells the load,
+
+    estimate = scale x own now / capacity
+
+remains. The sum is kept up to date at every start and end of a request, so a pick only compares ready numbers.
 """
 
 import math
-from typing import Protocol
+from typing import Final, Protocol
 
+from grid.gateway.draws import weight_of
 from grid.gateway.health import ObservedHealth
 
-MAX_SCALE = 16.0
+MAX_SCALE: Final = 16.0
 """Above this a gateway is too small a part of the fleet for its own changes to tell what the others do."""
 
 
@@ -32,16 +37,20 @@ class Member(Protocol):
 class Target:
     """Mutable state of one provider in one gateway process; outlives documents and frames.
 
-    ``own``: requests of this gateway in flight there. ``estimate``: its load as compared by picks. ``has_room``:
-    estimate below ``spill``. ``is_over``: saturation alone above ``overflow``. ``trusted``: a frame within the
-    freshness bound backs the estimate and the scale is below its cap. ``known``: its load is known at all.
-    ``expires``: monotonic s at which the sample passes its bound. ``dead``: the newest frame says that nothing is ready
-    there. ``set_back``: used last, for being dead or for its ``health``. ``begun`` counts requests ever sent there.
+    ``own``: requests of this gateway in flight there; ``begun``: requests ever sent there. ``estimate``: its load as
+    picks compare it; ``has_room``: whether that is below ``spill``; ``is_over``: whether its saturation alone, KV
+    pressure aside, is known and above ``overflow``. ``known``: a frame within the freshness bound tells its load;
+    ``trusted``: and the scale is below its cap. ``capacity`` in requests, ``weight`` the same for draws; ``sized``:
+    whether that is more than the 1 which stands in where nobody's capacity is known; without a size nothing is full.
+    ``expires``: monotonic s at which the sample passes its bound; ``sampled_at``: when it was taken, None without one.
+    ``dead``: the newest frame says that nothing is ready there; ``set_back``: used last, for that or its ``health``.
     """
 
     __slots__ = (
         "_base",
         "_floor",
+        "_high",
+        "_low",
         "_members",
         "_overflow",
         "_spill",
@@ -58,10 +67,13 @@ class Target:
         "known",
         "own",
         "queue",
+        "sampled_at",
         "saturation",
         "set_back",
         "site",
+        "sized",
         "trusted",
+        "weight",
     )
 
     def __init__(self, site: str, cluster: str, *, spill: float = 1.0, overflow: float = 1.25) -> None:
@@ -69,84 +81,85 @@ class Target:
         self.cluster = cluster
         self.own = 0
         self.begun = 0
-        self.expires = math.inf
         self.dead = False
         self.health: ObservedHealth | None = None
         self.set_back = False
-        self.capacity = 1.0
-        self.estimate = 0.0
-        self.saturation: float | None = None
-        self.queue: float | None = None
-        self.has_room = True
-        self.is_over = False
-        self.trusted = False
-        self.known = False
-        self._base = 0.0
-        self._step = 1.0
-        self._floor = 0.0
         self._spill = spill
         self._overflow = overflow
         self._members: tuple[Member, ...] = ()
+        self._low = self._high = 0.0
+        self.forget(1.0)
+
+    @property
+    def key(self) -> str:
+        """``site/cluster``: how reports and frames name it."""
+        return f"{self.site}/{self.cluster}"
 
     def begin(self) -> None:
         """One more request of this gateway is in flight there."""
-        self.own += 1
+        self.own = own = self.own + 1
         self.begun += 1
-        load = self._base + self._step * self.own
-        self.estimate = load if load > self._floor else self._floor  # noqa: FURB136 - max() costs 60 ns
-        if (load < self._spill > self._floor) is not self.has_room or (load > self._overflow) is not self.is_over:
+        load = self._base + self._step * own
+        if self._low <= load < self._high:
+            self.estimate = load if load > self._floor else self._floor  # noqa: FURB136 - max() costs 60 ns
+        else:
             self._crossed()
 
     def end(self) -> None:
         """One of its requests has ended, whatever way."""
-        self.own -= 1
-        load = self._base + self._step * self.own
-        self.estimate = load if load > self._floor else self._floor  # noqa: FURB136 - max() costs 60 ns
-        if (load < self._spill > self._floor) is not self.has_room or (load > self._overflow) is not self.is_over:
+        self.own = own = self.own - 1
+        load = self._base + self._step * own
+        if self._low <= load < self._high:
+            self.estimate = load if load > self._floor else self._floor  # noqa: FURB136 - max() costs 60 ns
+        else:
             self._crossed()
 
     def rebase(
         self,
         *,
-        capacity: float,
+        capacity: float | None,
         held: float,
         own_at_sample: float,
         scale: float,
         kv_pressure: float = 0.0,
-        trusted: bool,
-        known: bool,
+        trusted: bool = True,
         saturation: float | None = None,
         queue: float | None = None,
         expires: float = math.inf,
+        sampled_at: float | None = None,
     ) -> None:
-        """Take over what a frame says; ``capacity`` above 0, ``held`` in requests, ``kv_pressure``: KV / ceiling."""
-        self.capacity = capacity
-        self._step = scale / capacity
-        self._base = (held - scale * own_at_sample) / capacity
-        self._floor = kv_pressure
+        """Take over what a frame says. ``held`` in requests; ``kv_pressure``: KV / ceiling; ``capacity`` None: unknown.
+
+        Places are not told: whoever calls this puts the snapshot's numbers in order afterwards.
+        """
+        self._size(capacity)
+        self._step = scale / self.capacity
+        self._base = (held - scale * own_at_sample) / self.capacity
+        self._floor = max(0.0, kv_pressure)
         self.trusted = trusted
-        self.known = known
+        self.known = True
         self.saturation = saturation
         self.queue = queue
         self.expires = expires
+        self.sampled_at = sampled_at
         self._settle()
-
-    def at(self, own: float) -> float:
-        """What the estimate says, KV pressure aside, for ``own`` requests of this gateway in flight."""
-        return self._base + self._step * own
 
     def forget(self, scale: float, capacity: float | None = None) -> None:
-        """The sample is past its bound: only what this gateway has in flight still counts."""
-        self.capacity = capacity or self.capacity
-        self.expires = math.inf
-        self._base = 0.0
+        """No load is known: only what this gateway has in flight still counts, against ``capacity`` (None: unknown).
+
+        Places are not told, as with :meth:`rebase`.
+        """
+        self._size(capacity)
         self._step = scale / self.capacity
-        self._floor = 0.0
-        self.trusted = False
-        self.known = False
-        self.saturation = None
-        self.queue = None
+        self._base = self._floor = 0.0
+        self.trusted = self.known = False
+        self.saturation = self.queue = self.sampled_at = None
+        self.expires = math.inf
         self._settle()
+
+    def load_at(self, own: float) -> float:
+        """What the estimate says, KV pressure aside, for ``own`` requests of this gateway in flight."""
+        return max(0.0, self._base + self._step * own)
 
     def attach(self, members: tuple[Member, ...]) -> None:
         """The places that this target has in the groups of the snapshot in use."""
@@ -159,25 +172,29 @@ class Target:
         self.set_back = set_back
         return changed
 
-    def limits(self, spill: float, overflow: float) -> None:
-        """Change the bounds (a reload)."""
-        self._spill, self._overflow = spill, overflow
-        self._settle()
+    def _size(self, capacity: float | None) -> None:
+        self.sized = capacity is not None
+        self.capacity = 1.0 if capacity is None else capacity
+        self.weight = weight_of(self.capacity)
 
     def _settle(self) -> None:
+        """Work out what follows from base, step and floor, and the band of sums within which it stays so."""
         load = self._base + self._step * self.own
+        spill = self._spill if self.sized else math.inf
+        overflow = self._overflow if self.known and self.sized else math.inf
         self.estimate = max(load, self._floor)
-        self._crossed()
+        self.has_room = self.estimate < spill
+        self.is_over = load > overflow
+        marks = (spill, math.nextafter(overflow, math.inf))
+        self._low = max((mark for mark in marks if mark <= load), default=-math.inf)
+        self._high = min((mark for mark in marks if mark > load), default=math.inf)
 
     def _crossed(self) -> None:
-        load = self._base + self._step * self.own
-        room = self.estimate < self._spill
-        if room is not self.has_room:
-            self.has_room = room
+        had_room, was_over = self.has_room, self.is_over
+        self._settle()
+        if self.has_room is not had_room:
             for member in self._members:
-                member.room_changed(room)
-        over = load > self._overflow
-        if over is not self.is_over:
-            self.is_over = over
+                member.room_changed(self.has_room)
+        if self.is_over is not was_over:
             for member in self._members:
-                member.over_changed(over)
+                member.over_changed(self.is_over)

@@ -1,0 +1,106 @@
+"""What a signal frame says of the providers, taken over by the targets."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from grid.gateway.fleet import OwnCounts
+from grid.gateway.target import Target
+from grid.overlay import ProviderSignal, SignalFrame
+
+OnEstimateError = Callable[[Target, float], None]
+Peers = Callable[[Target], tuple[Target, ...]]
+
+_SAME_SAMPLE: Final = 0.1
+"""s within which two frames tell of one sample: ages jitter on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A frame as one gateway sees it.
+
+    ``received_at``: monotonic s at which it was sent or later; ``now``: monotonic s. ``scale`` and ``reliable`` are
+    those of :func:`grid.gateway.fleet.scale_of`. ``peers`` gives the targets that share a capability with one: the same
+    tuple for targets of the same capabilities.
+    """
+
+    frame: SignalFrame
+    received_at: float
+    now: float
+    scale: float
+    reliable: bool
+    peers: Peers
+
+
+class FrameReader:
+    """Puts frames on targets. ``on_estimate_error`` hears, for each new sample, how far off the estimate was."""
+
+    __slots__ = ("_on_estimate_error", "_own")
+
+    def __init__(self, own: OwnCounts, on_estimate_error: OnEstimateError | None) -> None:
+        self._own = own
+        self._on_estimate_error = on_estimate_error
+
+    def read(self, sight: Sight, targets: Sequence[Target]) -> None:
+        """Rebase all ``targets``; those that the frame does not know, or knows too old a sample of, are forgotten."""
+        signals = {(signal.site, signal.cluster): signal for signal in sight.frame.providers.values()}
+        usual: dict[int, float | None] = {}
+        for target in targets:
+            signal = signals.get((target.site, target.cluster))
+            target.dead = signal is not None and signal.ready == 0
+            capacity = _amount(signal.capacity) if signal is not None else None
+            if not capacity:
+                peers = sight.peers(target)
+                if id(peers) not in usual:
+                    usual[id(peers)] = _usual(peers, signals)
+                capacity = usual[id(peers)]
+            if signal is None or not self._take(target, signal, sight, capacity):
+                target.forget(sight.scale, capacity)
+
+    def _take(self, target: Target, signal: ProviderSignal, sight: Sight, size: float | None) -> bool:
+        """Take over the load that ``signal`` tells, if it does; ``size`` is the capacity to count with."""
+        age, bound = _amount(signal.age_s) or 0.0, _amount(signal.bound_s)
+        sampled_at = sight.received_at - age
+        expires = math.inf if bound is None else sampled_at + bound
+        held, saturation, load = _amount(signal.held), _amount(signal.saturation), _amount(signal.load)
+        if saturation is None and held is not None and (capacity := _amount(signal.capacity)):
+            saturation = held / capacity
+        told = saturation if load is None else load
+        if told is None or sight.now > expires:
+            return False
+        if held is None:
+            held = told * (size or 1.0)
+        own = self._own.at(target, sampled_at, sight.now)
+        if self._on_estimate_error is not None and _newer(target, sampled_at):
+            self._on_estimate_error(target, abs(target.load_at(own) - held / (size or 1.0)))
+        kv, ceiling = _amount(signal.kv), _amount(signal.kv_ceiling)
+        target.rebase(
+            capacity=size,
+            held=held,
+            own_at_sample=own,
+            scale=sight.scale,
+            kv_pressure=kv / ceiling if kv is not None and ceiling else 0.0,
+            trusted=sight.reliable,
+            saturation=saturation,
+            queue=_amount(signal.queue),
+            expires=expires,
+            sampled_at=sampled_at,
+        )
+        return True
+
+
+def _newer(target: Target, sampled_at: float) -> bool:
+    return target.sampled_at is not None and sampled_at > target.sampled_at + _SAME_SAMPLE
+
+
+def _usual(peers: Sequence[Target], signals: Mapping[tuple[str, str], ProviderSignal]) -> float | None:
+    """What a provider of unknown capacity counts with: the mean of the known ones of its capability, None without."""
+    found = [signals.get((peer.site, peer.cluster)) for peer in peers]
+    known = [capacity for signal in found if signal is not None and (capacity := _amount(signal.capacity))]
+    return sum(known) / len(known) if known else None
+
+
+def _amount(value: float | None) -> float | None:
+    """The number, None where it is none: a frame made by hand may hold what the wire does not let through."""
+    return value if value is not None and 0.0 <= value < math.inf else None

@@ -1,0 +1,233 @@
+"""``grid simulate stale``: choosing by numbers that are seconds old, in virtual time.
+
+Requests arrive at random (Poisson), each at one of the gateways. A site has slots and a first-come queue; durations are
+exponential, 2 s on average. All sites are sampled together every so often and gateways hear it 0.1 s later. A request's
+wait is the time that it stood in a site's queue. Policies:
+
+- **random**: any site, all alike;
+- **p2c-stale**: two distinct sites at random, the one whose sampled load / capacity is lower: the usual way;
+- **own**: two distinct sites by capacity, the one with fewer requests of this gateway per slot;
+- **grid**: :class:`grid.gateway.Router` as it runs in production.
+"""
+
+import random
+from bisect import bisect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Final
+
+from grid.sim.fleet import MODEL, Clock, Fleet, Slots
+
+MEAN_S: Final = 2.0
+"""Mean duration of a request, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``load``: arrivals through the gateways against all slots; ``hidden``: per site, load that they do not see."""
+
+    slots: tuple[int, ...] = (24,) * 8
+    gateways: int = 8
+    sample: float = 2.0
+    load: float = 0.85
+    hidden: tuple[float, ...] = ()
+    about: str = ""
+
+
+_A: Final = Column(about="8 equal sites, 8 gateways, a sample every 2 s, load 0.85")
+COLUMNS: Final = {
+    "A": _A,
+    "B": replace(_A, gateways=64, about="A with 64 gateways"),
+    "C": replace(_A, sample=5.0, about="A with a sample every 5 s"),
+    "D": Column((24, 24), gateways=4, load=0.8, about="2 equal sites, 4 gateways, load 0.8"),
+    "E": replace(_A, slots=(8, 8, 16, 16, 24, 24, 48, 48), about="capacities 8 to 48"),
+    "F": replace(
+        _A, load=0.725, hidden=(0.5, 0.5), about="two of 8 sites half filled by traffic that the gateways do not see"
+    ),
+}
+POLICIES: Final = ("random", "p2c-stale", "own", "grid")
+
+Choice = Callable[[int], tuple[Slots, Callable[[], None], Callable[[], None]]]
+
+
+@dataclass(slots=True)
+class Result:
+    """Waits in s; ``hottest``: mean over sample intervals of the busiest site's share against its fair share."""
+
+    waits: list[float]
+    hottest: float
+
+    @property
+    def mean_ms(self) -> float:
+        """Mean wait."""
+        return 1e3 * sum(self.waits) / len(self.waits)
+
+    @property
+    def p99_ms(self) -> float:
+        """99th percentile of the waits."""
+        return 1e3 * sorted(self.waits)[int(0.99 * len(self.waits))]
+
+
+def run(
+    columns: Iterable[str] = tuple(COLUMNS),
+    *,
+    policies: Sequence[str] = POLICIES,
+    seconds: float = 160.0,
+    seeds: int = 2,
+) -> list[dict[str, Any]]:
+    """One row per column and policy; the first tenth of ``seconds`` is not counted. Unknown names raise KeyError."""
+    rows = []
+    for name in columns:
+        for policy in policies:
+            results = [simulate(COLUMNS[name], policy, seconds=seconds, seed=seed) for seed in range(seeds)]
+            merged = Result([wait for one in results for wait in one.waits], sum(r.hottest for r in results) / seeds)
+            rows.append(
+                {
+                    "column": name,
+                    "policy": policy,
+                    "mean_ms": round(merged.mean_ms, 1),
+                    "p99_ms": round(merged.p99_ms),
+                    "hottest": round(merged.hottest, 2),
+                    "about": COLUMNS[name].about,
+                }
+            )
+    return rows
+
+
+def simulate(
+    column: Column,
+    policy: str,
+    *,
+    seconds: float,
+    seed: int = 0,
+    on_error: Callable[[float], None] | None = None,
+) -> Result:
+    """One run. The arrivals and durations of a seed are the same for every policy.
+
+    ``on_error`` hears how far off estimates were when a new sample came (policy ``grid``).
+    """
+    clock = Clock()
+    sites = [Slots(f"site-{number}", slots, clock) for number, slots in enumerate(column.slots)]
+    choose = _POLICIES[policy](clock, sites, column, random.Random(f"{seed} choice"), on_error)
+    waits: list[float] = []
+    traffic = random.Random(f"{seed} traffic")
+    warm_up = seconds / 10
+
+    def arrive() -> None:
+        service = traffic.expovariate(1 / MEAN_S)
+        gateway = traffic.randrange(column.gateways)
+        clock.at(clock.now + traffic.expovariate(rate), arrive)
+        site, begin, end = choose(gateway)
+        begin()
+        arrived = clock.now
+
+        def done(waited: float) -> None:
+            end()
+            if arrived >= warm_up:
+                waits.append(waited)
+
+        site.send(service, done)
+
+    rate = column.load * sum(column.slots) / MEAN_S
+    clock.at(traffic.expovariate(rate), arrive)
+    for site, load in zip(sites, column.hidden, strict=False):
+        _fill(clock, site, load * site.capacity / MEAN_S, random.Random(f"{seed} hidden {site.name}"))
+    shares = _Shares(sites)
+    clock.every(column.sample, shares.look, first=warm_up)
+    clock.run(seconds)
+    return Result(waits, shares.hottest)
+
+
+def _fill(clock: Clock, site: Slots, rate: float, rng: random.Random) -> None:
+    def arrive() -> None:
+        clock.at(clock.now + rng.expovariate(rate), arrive)
+        site.take(rng.expovariate(1 / MEAN_S), lambda _: None)
+
+    clock.at(rng.expovariate(rate), arrive)
+
+
+class _Shares:
+    """How much more than its fair share the busiest site got, per interval."""
+
+    def __init__(self, sites: Sequence[Slots]) -> None:
+        self._sites = sites
+        self._before: list[int] | None = None
+        self._found: list[float] = []
+
+    def look(self) -> None:
+        seen = [site.seen for site in self._sites]
+        if self._before is not None:
+            new = [now - before for now, before in zip(seen, self._before, strict=True)]
+            slots = sum(site.capacity for site in self._sites)
+            fair = [max(1, sum(new)) * site.capacity / slots for site in self._sites]
+            self._found.append(max(got / due for got, due in zip(new, fair, strict=True)))
+        self._before = seen
+
+    @property
+    def hottest(self) -> float:
+        return sum(self._found) / len(self._found)
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+
+def _random(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Random, on_error: object) -> Choice:
+    return lambda _: (rng.choice(sites), _nothing, _nothing)
+
+
+def _p2c(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Random, on_error: object) -> Choice:
+    known = dict.fromkeys(sites, 0.0)
+
+    def sample() -> None:
+        seen = {site: site.held / site.capacity for site in sites}
+        clock.at(clock.now + 0.1, lambda: known.update(seen))
+
+    clock.every(column.sample, sample)
+
+    def choose(_: int) -> tuple[Slots, Callable[[], None], Callable[[], None]]:
+        return min(rng.sample(sites, 2), key=known.__getitem__), _nothing, _nothing
+
+    return choose
+
+
+def _own(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Random, on_error: object) -> Choice:
+    own = [dict.fromkeys(sites, 0) for _ in range(column.gateways)]
+    bounds = list(accumulate(site.capacity for site in sites))
+
+    def choose(gateway: int) -> tuple[Slots, Callable[[], None], Callable[[], None]]:
+        mine = own[gateway]
+        first = second = sites[bisect(bounds, rng.random() * bounds[-1])]
+        while second is first:
+            second = sites[bisect(bounds, rng.random() * bounds[-1])]
+        site = min(first, second, key=lambda site: mine[site] / site.capacity)
+
+        def add(number: int) -> None:
+            mine[site] += number
+
+        return site, lambda: add(1), lambda: add(-1)
+
+    return choose
+
+
+def _grid(
+    clock: Clock,
+    sites: Sequence[Slots],
+    column: Column,
+    rng: random.Random,
+    on_error: Callable[[float], None] | None,
+) -> Choice:
+    fleet = Fleet(clock, sites, column.gateways, rng, sample=column.sample, on_error=on_error)
+
+    def choose(gateway: int) -> tuple[Slots, Callable[[], None], Callable[[], None]]:
+        target = fleet.routers[gateway].pick(MODEL).place.target
+        return fleet.sites[target.site], target.begin, target.end
+
+    return choose
+
+
+def _nothing() -> None:
+    return None
+
+
+_POLICIES: Final = {"random": _random, "p2c-stale": _p2c, "own": _own, "grid": _grid}
