@@ -57,7 +57,7 @@ def sync(
 
       grid sync -c grid.yaml --name edge-east --out /run/grid/eds.json --format envoy-eds
     """
-    from grid.daemon import logs
+    from grid import logs
     from grid.proxy.forms import FormName
     from grid.proxy.sync import SyncOptions, main
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from prometheus_client import disable_created_metrics
 
-from grid.daemon import logs
+from grid import logs
 from grid.daemon.daemon import Daemon
 
 _THREADS_END = 0.5
 
 
 def main(config: Path, *, record: Path | None = None, dry_run: bool = False, log_level: str = "info") -> int:
-    """Run a daemon until it is told to end; its exit code. ``log_level``: one of ``grid.daemon.logs.LEVELS``.
+    """Run a daemon until it is told to end; its exit code. ``log_level``: one of ``grid.logs.LEVELS``.
 
     Raises GridError where it cannot start. Does not return where a worker thread hangs (in a name look-up, say): the
     interpreter would wait for it, so the process ends here with the exit code it would have had.

@@ -121,7 +121,7 @@ def _start(program: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def _ready(address: str) -> bool:
-    """Whether it answers queries: it listens before that, and says 503. One that wants a login or TLS says otherwise."""
+    """Whether it answers queries: it listens before that, and says 503. A login or TLS that is wanted is an answer."""
     try:
         with urllib.request.urlopen(f"http://{address}/-/ready", timeout=1) as answer:
             return bool(answer.status == HTTPStatus.OK)

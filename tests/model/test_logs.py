@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from grid.daemon import logs
+from grid import logs
 
 
 @pytest.fixture(autouse=True)
