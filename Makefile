@@ -5,6 +5,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 TESTS ?= tests
 DEMO ?=
+UPGRADE ?= --upgrade
 
 .PHONY: demo test lint types imports unit coverage schemas lock clean help
 
@@ -40,9 +41,12 @@ coverage:  # the pure rooms are covered to the last branch
 schemas:  ## write schemas/ and the generated pages of docs/ anew
 	$(PY) -m grid schema write
 
-lock:  ## resolve requirements.lock anew (needs uv)
-	uv pip compile --universal --python-version 3.11 --extra embedded --extra signing --group dev \
-	  --no-emit-index-url --no-header -q --upgrade -o requirements.lock pyproject.toml
+LOCK := uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header -q
+EXTRAS := --extra embedded --extra gateway --extra signing
+
+lock:  ## resolve both lock files anew (needs uv); UPGRADE= keeps what still fits
+	$(LOCK) $(UPGRADE) $(EXTRAS) -o requirements.lock pyproject.toml
+	$(LOCK) $(UPGRADE) $(EXTRAS) --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
 clean:  ## remove what the commands made
 	rm -rf .venv .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
