@@ -68,9 +68,9 @@ class _Request:
 def run(scenario: Scenario | None = None, *, seed: int = 1, policy: AdmissionPolicy = POLICY) -> dict[str, Any]:
     """The published figures: 99th percentiles of interactive answers in ms, and their ratios to the idle one."""
     scenario = scenario or Scenario()
-    idle = _Run(scenario, seed, batch=False, policy=policy).p99()
-    on = _Run(scenario, seed, batch=True, policy=policy).p99()
-    off = _Run(scenario, seed, batch=True, policy=None).p99()
+    idle = Simulation(scenario, seed, batch=False, policy=policy).p99()
+    on = Simulation(scenario, seed, batch=True, policy=policy).p99()
+    off = Simulation(scenario, seed, batch=True, policy=None).p99()
     return {
         "idle_p99_ms": round(idle * 1e3, 1),
         "on_p99_ms": round(on * 1e3, 1),
@@ -80,13 +80,16 @@ def run(scenario: Scenario | None = None, *, seed: int = 1, policy: AdmissionPol
     }
 
 
-class _Run:
+class Simulation:
+    """One run to its end: the answers of interactive requests, and the core as it then is (None without admission)."""
+
     def __init__(self, scenario: Scenario, seed: int, *, batch: bool, policy: AdmissionPolicy | None) -> None:
         self.scenario = scenario
         self.now = 0.0
         self.answers: list[float] = []
         self._batch = random.Random(f"{seed} batch")
         self._order = itertools.count()
+        self._open = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._jobs: dict[Job, _Request] = {}
         self._waiting: dict[Grant, _Request] = {}
@@ -120,14 +123,11 @@ class _Run:
         heapq.heappush(self._due, (when, next(self._order), what))
 
     def _play(self) -> None:
-        end = self.scenario.seconds
-        while True:
+        while self.now < self.scenario.seconds or self._open:
             times = [at for pool in self.pools.values() if (at := pool.next_event()) is not None]
             if self._due:
                 times.append(self._due[0][0])
             self.now = min(times)
-            if self.now > end:
-                return
             for pool in self.pools.values():
                 pool.advance(self.now)
             while self._due and self._due[0][0] <= self.now:
@@ -136,6 +136,7 @@ class _Run:
     def _interactive(self, rng: random.Random) -> None:
         at = 0.0
         while (at := at + rng.expovariate(self.scenario.rate)) < self.scenario.seconds:
+            self._open += 1
             request = _Request(INTERACTIVE, at, rng.expovariate(1 / self.scenario.interactive_s))
             self._at(at, lambda request=request: self._arrive(request))  # type: ignore[misc]
 
@@ -188,8 +189,10 @@ class _Run:
         request = self._jobs.pop(job)
         if request.kind == BATCH:
             self._at(self.now, self._next_batch)
-        elif request.arrived >= self.scenario.warm_up:
-            self.answers.append(self.now - request.arrived)
+        else:
+            self._open -= 1
+            if request.arrived >= self.scenario.warm_up:
+                self.answers.append(self.now - request.arrived)
         if self.core is not None and request.grant is not None:
             self._deliver(self.core.finished(self.now, request.grant))
 
