@@ -48,7 +48,22 @@ COLUMNS: Final = {
 }
 POLICIES: Final = ("random", "p2c-stale", "own", "grid")
 
-Choice = Callable[[int], tuple[Slots, Callable[[], None], Callable[[], None]]]
+Chosen = tuple[Slots, Callable[[], None], Callable[[], None]]
+"""A site, and what its gateway does when the request begins and ends."""
+
+Choice = Callable[[int], Chosen]
+"""Where a request of the gateway with this number goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What a policy is made for."""
+
+    clock: Clock
+    sites: Sequence[Slots]
+    column: Column
+    rng: random.Random
+    on_error: Callable[[float], None] | None
 
 
 @dataclass(slots=True)
@@ -109,7 +124,7 @@ def simulate(
     """
     clock = Clock()
     sites = [Slots(f"site-{number}", slots, clock) for number, slots in enumerate(column.slots)]
-    choose = _POLICIES[policy](clock, sites, column, random.Random(f"{seed} choice"), on_error)
+    choose = _POLICIES[policy](_Scene(clock, sites, column, random.Random(f"{seed} choice"), on_error))
     waits: list[float] = []
     traffic = random.Random(f"{seed} traffic")
     warm_up = seconds / 10
@@ -172,34 +187,35 @@ class _Shares:
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 
-def _random(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Random, on_error: object) -> Choice:
-    return lambda _: (rng.choice(sites), _nothing, _nothing)
+def _random(scene: _Scene) -> Choice:
+    return lambda _: (scene.rng.choice(scene.sites), _nothing, _nothing)
 
 
-def _p2c(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Random, on_error: object) -> Choice:
-    known = dict.fromkeys(sites, 0.0)
+def _p2c(scene: _Scene) -> Choice:
+    clock, known = scene.clock, dict.fromkeys(scene.sites, 0.0)
 
     def sample() -> None:
-        seen = {site: site.held / site.capacity for site in sites}
+        seen = {site: site.held / site.capacity for site in scene.sites}
         clock.at(clock.now + 0.1, lambda: known.update(seen))
 
-    clock.every(column.sample, sample)
+    clock.every(scene.column.sample, sample)
 
-    def choose(_: int) -> tuple[Slots, Callable[[], None], Callable[[], None]]:
-        return min(rng.sample(sites, 2), key=known.__getitem__), _nothing, _nothing
+    def choose(_: int) -> Chosen:
+        return min(scene.rng.sample(scene.sites, 2), key=known.__getitem__), _nothing, _nothing
 
     return choose
 
 
-def _own(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Random, on_error: object) -> Choice:
-    own = [dict.fromkeys(sites, 0) for _ in range(column.gateways)]
+def _own(scene: _Scene) -> Choice:
+    sites, draw = scene.sites, scene.rng.random
+    own = [dict.fromkeys(sites, 0) for _ in range(scene.column.gateways)]
     bounds = list(accumulate(site.capacity for site in sites))
 
-    def choose(gateway: int) -> tuple[Slots, Callable[[], None], Callable[[], None]]:
+    def choose(gateway: int) -> Chosen:
         mine = own[gateway]
-        first = second = sites[bisect(bounds, rng.random() * bounds[-1])]
+        first = second = sites[bisect(bounds, draw() * bounds[-1])]
         while second is first:
-            second = sites[bisect(bounds, rng.random() * bounds[-1])]
+            second = sites[bisect(bounds, draw() * bounds[-1])]
         site = min(first, second, key=lambda site: mine[site] / site.capacity)
 
         def add(number: int) -> None:
@@ -210,16 +226,11 @@ def _own(clock: Clock, sites: Sequence[Slots], column: Column, rng: random.Rando
     return choose
 
 
-def _grid(
-    clock: Clock,
-    sites: Sequence[Slots],
-    column: Column,
-    rng: random.Random,
-    on_error: Callable[[float], None] | None,
-) -> Choice:
-    fleet = Fleet(clock, sites, column.gateways, rng, sample=column.sample, on_error=on_error)
+def _grid(scene: _Scene) -> Choice:
+    column = scene.column
+    fleet = Fleet(scene.clock, scene.sites, column.gateways, scene.rng, sample=column.sample, on_error=scene.on_error)
 
-    def choose(gateway: int) -> tuple[Slots, Callable[[], None], Callable[[], None]]:
+    def choose(gateway: int) -> Chosen:
         target = fleet.routers[gateway].pick(MODEL).place.target
         return fleet.sites[target.site], target.begin, target.end
 
