@@ -1,8 +1,8 @@
 """The client library: keeps one gateway's document current in the background and picks from memory.
 
     async with GridClient(network="acme", gateway="edge-east", bus_url="redis://10.0.0.5") as client:
-        pick = client.pick("llama-3.1-70b")
-        print(pick.site, pick.cluster)
+        with client.route("llama-3.1-70b") as decision:
+            print(decision.site, decision.cluster)
 
 Redis, the daemon and the network may all be away: the last good document stays in use, and one that was saved is in use
 before anything is asked of the network. ``state`` says what holds now.
@@ -24,7 +24,9 @@ from typing import Self
 import structlog
 
 from grid.bus import BusSettings, Connection, Delivery, FrameDelivery, Report, Subscriber, SubscriberState, connect
+from grid.gateway.decision import Decision
 from grid.gateway.fleet import PERIOD
+from grid.gateway.frames import OnEstimateError
 from grid.gateway.router import Router, Settings
 from grid.gateway.target import Target
 from grid.model import Problem
@@ -88,7 +90,7 @@ class GridClient(Router):
         settings: Settings | None = None,
         wait: float = 5.0,
         rng: random.Random | None = None,
-        on_estimate_error: Callable[[Target, float], None] | None = None,
+        on_estimate_error: OnEstimateError | None = None,
     ) -> None:
         super().__init__(
             gateway,
@@ -102,6 +104,7 @@ class GridClient(Router):
         self._state_dir = state_dir
         self._wait = wait
         self._rates = _Rates()
+        self._first_bytes = _FirstBytes()
         self.complete_report: Callable[[Report], Report] | None = None
         """Sees every report before it is written, and may add what only the gateway around this client knows."""
         self._ticker: asyncio.Task[None] | None = None
@@ -132,6 +135,10 @@ class GridClient(Router):
             found.connected,
             found.problem,
         )
+
+    def first_byte(self, decision: Decision, seconds: float) -> None:
+        """The first byte of an answer came after ``seconds``. Shown by the daemon; nothing is chosen by it."""
+        self._first_bytes.add(decision.place.target, seconds)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -204,10 +211,26 @@ class GridClient(Router):
             term=state.term,
             in_flight=self.in_flight,
             rate=self._rates.take(self.targets, time.monotonic()),
+            first_byte_s=self._first_bytes.take(),
             applied_at=state.applied_at,
             at=time.time(),
         )
         return report if self.complete_report is None else self.complete_report(report)
+
+
+class _FirstBytes:
+    """Mean s to the first byte per target between two reports."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def add(self, target: Target, seconds: float) -> None:
+        number, total = self._seen.get(target.key, (0, 0.0))
+        self._seen[target.key] = (number + 1, total + seconds)
+
+    def take(self) -> dict[str, float]:
+        seen, self._seen = self._seen, {}
+        return {key: total / number for key, (number, total) in seen.items()}
 
 
 class _Rates:
@@ -218,7 +241,7 @@ class _Rates:
         self._at: float | None = None
 
     def take(self, targets: Sequence[Target], now: float) -> dict[str, float]:
-        begun = {f"{target.site}/{target.cluster}": target.begun for target in targets}
+        begun = {target.key: target.begun for target in targets}
         elapsed = 0.0 if self._at is None else now - self._at
         rates = {
             place: (number - self._told.get(place, 0)) / elapsed

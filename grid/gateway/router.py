@@ -139,6 +139,10 @@ class Router:
         self._frame: SignalFrame | None = None
         self._frame_at = 0.0
         self._down: frozenset[str] | None = None
+        self.on_document: Callable[[], None] | None = None
+        """Called after a document was taken over."""
+        self.on_frame: Callable[[SignalFrame, float], None] | None = None
+        """Called after a frame was taken over, with it and its monotonic time."""
 
     # --- picking -----------------------------------------------------------------------------------------------------
 
@@ -259,15 +263,19 @@ class Router:
         built.put_in_use(self._snapshot)
         self._snapshot = built
         self._models = built.routes[_MODEL]
+        if self.on_document is not None:
+            self.on_document()
 
     def observe(self, frame: SignalFrame, received_at: float) -> None:
         """Take over a signal frame; ``received_at`` is the monotonic time at which it was sent or later."""
         self._frame, self._frame_at = frame, received_at
-        snapshot = self._snapshot
-        if snapshot is None:
-            return
+        if self._snapshot is not None:
+            self._take_over(self._snapshot, frame, max(self._clock(), received_at))
+        if self.on_frame is not None:
+            self.on_frame(frame, received_at)
+
+    def _take_over(self, snapshot: Snapshot, frame: SignalFrame, now: float) -> None:
         before = [target.known for target in self._targets]
-        now = max(self._clock(), received_at)
         self._read(snapshot, frame, now)
         if self._judge(now) or before != [target.known for target in self._targets]:
             snapshot.refresh()
