@@ -5,9 +5,13 @@ A pool is named ``site/cluster`` here, as gateways report their in-flight counts
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from grid.flow.pools import PoolSignal
 from grid.overlay.frames import ProviderSignal, SignalFrame
+
+_NONE: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 def pool_signals(
@@ -15,13 +19,15 @@ def pool_signals(
     *,
     own: Mapping[str, int],
     declared: Mapping[str, float],
+    lags: Mapping[str, float] = _NONE,
     since: float = 0.0,
 ) -> list[PoolSignal]:
     """What ``frame`` says of every pool, for one gateway process.
 
     ``own``: requests of this process in flight, by pool, as it last reported them. ``declared``: ``max_running`` by
     provider id, of those that have one; the capacity of others is learned, and begins with what the daemon has
-    learned. ``since``: s since the frame came.
+    learned. ``lags``: ``PoolSignal.lag`` by provider id, for those whose load is known from means only. ``since``: s
+    since the frame came.
     """
     sent: dict[str, int] = {}
     for gateway in frame.gateways.values():
@@ -32,7 +38,7 @@ def pool_signals(
         key = f"{signal.site}/{signal.cluster}"
         known = _signal(key, signal, declared.get(provider), since)
         share = traffic_share(own.get(key, 0), sent.get(key, 0), frame.instances)
-        found.append(replace(known, share=share, gateways=max(1, frame.instances)))
+        found.append(replace(known, share=share, gateways=max(1, frame.instances), lag=lags.get(provider, known.lag)))
     return found
 
 

@@ -53,8 +53,9 @@ class PoolSignal:
     ready endpoint, None where it is to be learned. ``held``: requests in the pool, whoever sent them; ``running`` and
     ``queued`` (in engines and EPP) are what a capacity is learned from. ``queue_capacity``: healthy queue per ready
     endpoint; ``kv``: KV-cache use. ``age``: s since the sample was taken; ``bound``: s of age from which it says
-    nothing (None: never). ``share``: this gateway's part of the free room, above 0, at most 1; ``gateways``: gateway
-    processes that share it.
+    nothing (None: never); ``lag``: s by which its numbers may be older than the sample itself (7 where ``held`` comes
+    from means, which an EPP rewrites every 5 s). ``share``: this gateway's part of the free room, above 0, at most 1;
+    ``gateways``: gateway processes that share it.
     """
 
     key: str
@@ -68,6 +69,7 @@ class PoolSignal:
     kv_ceiling: float = 0.9
     age: float = 0.0
     bound: float | None = None
+    lag: float = 0.0
     share: float = 1.0
     gateways: int = 1
 
@@ -157,31 +159,28 @@ class Pool:
         self._history.note(now, self.own)
 
     def learn(self, signal: PoolSignal, turn: int, now: float) -> bool:
-        """Take over ``signal``; whether anything changed. A sample that was told before changes nothing.
+        """Take over ``signal``; whether any limit may have changed.
 
-        Share and rounding are those of the first telling: were they to move under one sample, gateways could each take
-        the same room in turn.
+        A sample that was told before changes nothing: share and rounding are those of its first telling, since were
+        they to move under one sample, gateways could each take the same room in turn.
         """
         taken_at = now - signal.age
-        if signal.held is not None and (taken_at < self.taken_at or self._told(signal, taken_at)):
-            return False
-        self.signal = signal
-        self._u = 0.0 if signal.share >= 1.0 else (self._phase + turn * _GOLDEN) % 1.0
-        if signal.held is not None:
+        if signal.held is None:
+            self.state = PoolState.ABSENT if self.taken_at == -math.inf else PoolState.STALE
+            self.stale_at = math.inf
+        else:
+            if taken_at < self.taken_at or self._told(signal, taken_at):
+                return False
+            stale_at = math.inf if signal.bound is None else taken_at + signal.bound
+            self.state = PoolState.FRESH if now < stale_at else PoolState.STALE
+            self.stale_at = stale_at if now < stale_at else math.inf
             self.taken_at = taken_at
-            self.own_then = self._history.before(taken_at, self._policy.settle)
+            self.own_then = self._history.before(taken_at, self._policy.settle + signal.lag)
             if signal.ready and signal.running is not None:
                 queued = None if signal.queued is None else signal.queued / signal.ready
                 self.learned.observe(signal.running / signal.ready, queued)
-        self.stale_at = math.inf
-        if signal.held is None:
-            self.state = PoolState.ABSENT if self.taken_at == -math.inf else PoolState.STALE
-        elif signal.bound is not None and signal.age >= signal.bound:
-            self.state = PoolState.STALE
-        else:
-            self.state = PoolState.FRESH
-            if signal.bound is not None:
-                self.stale_at = taken_at + signal.bound
+        self.signal = signal
+        self._u = 0.0 if signal.share >= 1.0 else (self._phase + turn * _GOLDEN) % 1.0
         self._settle()
         return True
 
@@ -220,7 +219,7 @@ class Pool:
     def _told(self, signal: PoolSignal, taken_at: float) -> bool:
         if taken_at - self.taken_at > _SAME_SAMPLE:
             return False
-        return replace(signal, age=0.0, share=1.0) == replace(self.signal, age=0.0, share=1.0)
+        return replace(signal, age=0.0, share=1.0, gateways=1) == replace(self.signal, age=0.0, share=1.0, gateways=1)
 
     def _settle(self) -> None:
         signal = self.signal

@@ -533,6 +533,26 @@ def test_a_sample_told_twice_changes_nothing() -> None:
     assert made.pools["east"].limits == before
 
 
+def test_numbers_that_lag_behind_their_sample_give_no_room_twice() -> None:
+    """A mean that the source rewrites every 5 s, scraped every second: 500 wait, and 3 are let go, once."""
+    made = core(pools=[signal(slots=8, held=8)], max_queued=500)
+    waiting = arrive(made, 500)
+    run(made, made.update(1.0, [signal(slots=8, held=5, lag=7.0)]), at=1.0)
+    for second in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0):
+        assert made.update(second, [signal(slots=8, held=5, lag=7.0)]) == []
+    assert made.waiting == len(waiting) - 3
+    assert made.update(8.0, [signal(slots=8, held=8, lag=7.0)]) == []
+
+
+def test_one_low_reading_frees_what_it_says_and_no_more() -> None:
+    made = core(("only", 1.0), pools=[signal(slots=8, held=30)], max_queued=500)
+    arrive(made, 500)
+    freed = run(made, made.update(1.0, [signal(slots=8, held=10)]), at=1.0)
+    assert len(freed) == 3
+    assert made.update(2.0, [signal(slots=8, held=13)]) == []
+    assert made.update(3.0, [signal(slots=8, held=13)]) == []
+
+
 def test_an_older_sample_is_not_believed() -> None:
     made = core(pools=[signal(slots=8, held=8)])
     made.update(1.0, [signal(slots=8, held=0, age=2.0)])

@@ -154,12 +154,13 @@ def test_signals_come_from_a_frame() -> None:
         west=ProviderSignal("west", "pool", capacity=50, held=3, queue=0.0, ready=1, age_s=0.5),
         north=ProviderSignal("north", "pool"),
     )
-    east, west, north = pool_signals(told, own={"east/pool": 2}, declared={"east": 32}, since=0.5)
+    east, west, north = pool_signals(told, own={"east/pool": 2}, declared={"east": 32}, lags={"west": 7.0}, since=0.5)
     assert (east.key, east.ready, east.max_running, east.held, east.running) == ("east/pool", 2, 32, 20, None)
     assert (east.kv, east.queue_capacity, east.kv_ceiling, east.age, east.bound) == (0.5, 4.0, 0.8, 2.0, 6.0)
     assert (east.share, east.gateways) == ((3 / 12 + 1 / 3) / 2, 3)
     assert (west.max_running, west.running, west.queued) == (None, 50, 0.0), "what the daemon learned is learned on"
     assert (west.queue_capacity, west.kv_ceiling, west.age, west.bound) == (5.0, 0.9, 1.0, None)
+    assert (east.lag, west.lag) == (0.0, 7.0)
     assert (north.held, north.ready) == (None, None)
 
 
