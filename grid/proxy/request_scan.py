@@ -25,6 +25,7 @@ others when they have a value."""
 _FLAGS: Final = ("store", "background")
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _WANTED: Final = frozenset(("model", *STATEFUL, *_LIMITS))
+_WANTED_BYTES: Final = frozenset(name.encode() for name in _WANTED)
 _MAX_CAPTURE: Final = 4096
 """Bytes kept of one key or wanted value: more than 256 characters take, however they are escaped."""
 
@@ -36,6 +37,13 @@ _IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _FLAT: Final = rb'[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # Lists and objects that hold no others are passed over whole: most of what is nested, such as a conversation.
 _IN_NESTED: Final = re.compile(rb"(?:%b|[\[{](?:%b)*+[\]}])*+" % (_FLAT, _FLAT), re.DOTALL)
+# One member whole, with its name, what kind of value it has, and what follows; nothing in it may be escaped or deep.
+_MEMBER: Final = re.compile(
+    rb'[ \t\r\n]*+"([^"\\]*+)"[ \t\r\n]*+:[ \t\r\n]*+'
+    rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|([\[{](?:%b|[\[{](?:%b)*+[\]}])*+[\]}])|([^",}\[\]{ \t\r\n][^,}\] \t\r\n]*+))'
+    rb"[ \t\r\n]*+([,}])" % (_FLAT, _FLAT),
+    re.DOTALL,
+)
 _SCALAR: Final = re.compile(rb"[^,}\] \t\r\n]*+")
 _DELIMITERS: Final = b",}] \t\r\n"
 _QUOTE: Final = ord('"')
@@ -138,14 +146,17 @@ class RequestScan:
         return at
 
     def _before_key(self, chunk: bytes, at: int) -> int:
+        while (member := _MEMBER.match(chunk, at)) is not None:
+            self._whole(member)
+            at = member.end()
+            if self._at is _At.END:
+                return at
         at = _past_space(chunk, at)
         if at == len(chunk):
             return at
         if chunk[at] == _QUOTE:
             self._at, self._capture, self._escaped = _At.IN_KEY, bytearray(), False
-            self._members += 1
-            if self._members > _MAX_MEMBERS:
-                raise BadBodyError(f"the body has more than {_MAX_MEMBERS} members")
+            self._count_member()
         elif chunk[at] == ord("}") and self._at is _At.FIRST_KEY:
             self._at = _At.END
         else:
@@ -253,6 +264,27 @@ class RequestScan:
         if at < len(chunk):
             raise BadBodyError("something follows the JSON object in the body")
         return at
+
+    def _whole(self, member: re.Match[bytes]) -> None:
+        """A member that lies in the chunk from its name to what follows: the same as all the steps of it."""
+        self._count_member()
+        name, text, _, scalar, following = member.groups()
+        key = self._key = name.decode() if name in _WANTED_BYTES else ""
+        if key == "model":
+            if self.model is not None or text is None:
+                raise BadBodyError("model is there twice" if self.model is not None else "model is no text")
+            if len(text) > _MAX_CAPTURE:
+                raise BadBodyError(f"model has more than {MAX_NAME_BYTES} bytes")
+            self._capture = bytearray(text[1:-1])
+            self.model = self._name()
+        elif key:
+            self._note(scalar)
+        self._at = _At.KEY if following == b"," else _At.END
+
+    def _count_member(self) -> None:
+        self._members += 1
+        if self._members > _MAX_MEMBERS:
+            raise BadBodyError(f"the body has more than {_MAX_MEMBERS} members")
 
     # --- parts of steps -----------------------------------------------------------------------------------------------
 
