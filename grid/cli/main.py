@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from grid.cli import bench, check, demo, documents, probe, run, schema, status, sync
+from grid.cli import bench, check, demo, documents, probe, run, schema, simulate, status, sync
 from grid.model.errors import ConfigError, GridError
 
 EPILOG = (
@@ -58,7 +58,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for family in (demo, run, check, probe, status, documents, sync, schema, bench):
+for family in (demo, run, check, probe, status, documents, sync, simulate, schema, bench):
     family.register(app)
 
 
