@@ -31,6 +31,8 @@ def test_defaults_are_those_of_the_policy() -> None:
 
 def test_the_figures_are_those_of_the_simulation() -> None:
     rows = admission.ceilings()
+    ratios = [row["ratio_on"] for row in rows]
+    assert ratios == sorted(ratios), "what is queued in a pool is in front of the next interactive request"
     for row in rows:
         shown = f"| {row['interactive_ceiling']:g} | {row['batch_ceiling']:g} | {row['ratio_on']:.2f} |"
         assert shown in PAGE

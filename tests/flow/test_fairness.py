@@ -108,7 +108,7 @@ def test_served_cost_is_the_same_where_turns_are_by_cost() -> None:
 
     rates = loud_and_49(20.0)
     found = play(
-        rates, cost=cost, actual=actual, per_cost=0.1, by_cost=True, quantum=20, seconds=1000.0, max_wait=1000.0
+        rates, cost=cost, actual=actual, per_cost=0.1, by_cost=True, quantum=20, seconds=700.0, max_wait=1000.0
     )
     assert jain([float(found.served[tenant]) for tenant in rates]) >= 0.99
 
@@ -125,7 +125,7 @@ def test_nobody_gets_less_than_its_fair_share_where_some_ask_for_less() -> None:
     rates = {"loud": 0.9 * 20 * capacity}
     rates |= {f"modest{index}": 0.1 + 0.03 * index for index in range(10)}  # up to 0.37 a second: below the even split
     rates |= {f"eager{index}": 1.0 for index in range(39)}
-    found = play(rates, seconds=1200.0)
+    found = play(rates, seconds=800.0)
     shares = max_min(found.asked, sum(found.served.values()))
     worst = min(found.served[tenant] / shares[tenant] for tenant in rates)
     assert worst >= 0.98

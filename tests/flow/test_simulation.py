@@ -26,14 +26,6 @@ def test_it_plays_the_same_way_twice() -> None:
     assert admission.run(short, seed=4) == admission.run(short, seed=4) != admission.run(short, seed=5)
 
 
-def test_queued_batch_costs_interactive_requests() -> None:
-    rows = admission.ceilings()
-    assert [row["batch_ceiling"] for row in rows] == [0.0, 0.0, 0.2, 0.7]
-    ratios = [row["ratio_on"] for row in rows]
-    assert ratios[0] == min(ratios)
-    assert ratios[-1] == max(ratios) > 1.2
-
-
 def test_a_learned_capacity_outlasts_an_hour_of_traffic_that_is_held_back() -> None:
     """An hour of a band that may never queue anything, then of next to nothing: the mark stays where it was found."""
     scenario = Scenario(seconds=3600.0, declared=False, batch_clients=100, rate=0.5)
