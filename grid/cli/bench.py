@@ -18,6 +18,8 @@ class Bench(StrEnum):
     RENDER = "render"
     PROPAGATE = "propagate"
     SCRAPE = "scrape"
+    ADMISSION = "admission"
+    GATEWAY = "gateway"
 
 
 def register(app: typer.Typer) -> None:
