@@ -361,7 +361,7 @@ class Exchange:
             raise BrokenAnswerError(error.message)
         self._status = error.status
         added = [] if entrance is None or slot is None else entrance.headers(slot)
-        if inbound.complete:
+        if inbound.ended:
             await answers.send_error(self._send, error, added)
             return
         # The answer is whole with its first part; the connection closes once the client has had time to read it.

@@ -71,6 +71,8 @@ class Inbound:
     ) -> None:
         self.scan = RequestScan()
         self.gone = False
+        self.ended = False
+        """Whether everything has been read, good or not."""
         self.fault: RoutingError | None = None
         self._receive = receive
         self._limits = limits
@@ -193,12 +195,13 @@ class Inbound:
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         chunk = message.get("body", b"")
+        self.ended = not message.get("more_body", False)
         if self.size + len(chunk) > self._limits.most:
             raise too_large(self._limits.most)
         try:
             if chunk:
                 self.scan.feed(chunk)
-            if not message.get("more_body", False):
+            if self.ended:
                 self.scan.finish()
         except BadBodyError as error:
             raise refusal(Reason.BAD_MODEL, 400, str(error)) from None

@@ -100,7 +100,7 @@ async def _provider() -> AsyncIterator[int]:
 
 
 class _Provider(asyncio.Protocol):
-    """Answers each request at once: the head with the first event, then an event every so often, as the request says."""
+    """Answers each request at once: head and first event, then an event every so often, as the request says."""
 
     def __init__(self) -> None:
         self._buffer = b""

@@ -1,7 +1,7 @@
-"""What the bench of the gateway measures, each in a process of its own: ``python -m grid.sim.passthrough WHICH URL``.
+"""What the bench of the gateway measures, in a process of its own: ``python -m grid.sim.passthrough WHICH URL``.
 
-``gateway``: the reference gateway with two providers at ``URL`` and a frame a second. ``bare``: the least program on the
-same two libraries, uvicorn towards clients and aiohttp towards the provider, that streams both ways and knows nothing.
+``gateway``: the reference gateway with two providers at ``URL`` and a frame a second. ``bare``: the least program on
+the same two libraries, uvicorn towards clients and aiohttp towards the provider: it streams both ways, knows nothing.
 The port it listens on is the first line of its output; it ends with its input.
 """
 
@@ -21,7 +21,6 @@ from grid.model import AdmissionState, Candidate, GatewayPlan, Kind, Tier, stabl
 from grid.overlay import ProviderSignal, SignalFrame, render, verify
 from grid.proxy.asgi import App, Receive, Scope, Send
 from grid.proxy.gateway import Gateway
-from grid.proxy.listener import Listener
 
 MODEL = "sim-model"
 _NETWORK = "bench"
@@ -61,7 +60,7 @@ async def _serve_bare(url: str) -> None:
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(), name="bare pass-through")
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn offers nothing to wait for
             await asyncio.sleep(0.01)
         _say(server.servers[0].sockets[0].getsockname()[1])
         await asyncio.to_thread(sys.stdin.read)

@@ -47,7 +47,9 @@ async def answer(
     await writer.drain()
 
 
-async def says_its_name(provider: "Provider", seen: Seen, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def says_its_name(
+    provider: "Provider", seen: Seen, _: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     await answer(writer, body=b'{"from":"%b"}' % provider.name.encode(), headers=[("content-type", "application/json")])
 
 
