@@ -163,9 +163,11 @@ class Decision:
 
     @property
     def fallback(self) -> bool:
-        """Whether every nearer group takes no new work, or is set back for its health."""
-        group = self.group
-        return self.case != "bound" and group is not None and group > 0 and group == self.place.served.first_group
+        """Whether all that come before it in the document take no new work, or are set back for their health."""
+        served, group = self.place.served, self.group
+        if self.case == "bound":
+            return False
+        return self.place is not served.places[0] if group is None else 0 < group == served.first_group
 
     @property
     def spilled(self) -> bool:

@@ -50,7 +50,7 @@ class OwnCounts:
     def record(self, now: float) -> None:
         """Keep the counts as of ``now`` (monotonic s)."""
         counts = [target.own for target in self._targets]
-        self._times.append(now)
+        self._times.append(max(now, self._times[-1]) if self._times else now)
         self._totals.append(sum(counts))
         self._records.append((self._layout, counts))
         while self._times[0] < now - KEEP:
@@ -77,7 +77,7 @@ class OwnCounts:
             later, until = self._count(place, target), self._times[place]
         else:
             later, until = target.own, max(now, moment)
-        return earlier + (later - earlier) * (moment - since) / (until - since) if until > since else float(later)
+        return earlier + (later - earlier) * (moment - since) / (until - since) if until > since else float(earlier)
 
     def _count(self, place: int, target: Target) -> int:
         layout, counts = self._records[place]

@@ -275,6 +275,7 @@ class Router:
             self.on_frame(frame, received_at)
 
     def _take_over(self, snapshot: Snapshot, frame: SignalFrame, now: float) -> None:
+        self._own.record(now)  # also for a program that never ticks
         before = [target.known for target in self._targets]
         self._read(snapshot, frame, now)
         if self._judge(now) or before != [target.known for target in self._targets]:

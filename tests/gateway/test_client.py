@@ -1,6 +1,7 @@
 """The client on a real Redis: first document, changes, outages, the saved document, reports."""
 
 import asyncio
+import contextlib
 import random
 import threading
 import time
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from grid.bus import BusSettings, EmbeddedServer, LeaderLease, Publisher, Store, connect
-from grid.gateway import GridClient, RoutingError, Status
+from grid.gateway import Affinity, GridClient, RoutingError, Settings, Status
 from grid.model import ConfigError, Picker, Reason
-from grid.overlay import Document
+from grid.overlay import Document, ProviderSignal, SignalFrame
 from tests.gateway.conftest import Daemon
 from tests.overlay.build import candidate, document
 from tests.support.redis_server import RedisServer, RedisServers
@@ -268,6 +269,70 @@ async def test_threads_may_pick_while_documents_change(server: RedisServer, daem
         members = "abc" if number % 2 else "defg"
         assert set(by_site) <= set(members)
         assert max(by_site.values()) - min(by_site[site] for site in members) <= 1
+
+
+async def test_frames_reach_the_estimates(server: RedisServer, daemon: Daemon) -> None:
+    """The estimate starts from the newest frame, own requests count at once, and errors of it are heard."""
+    made = [candidate(f"{site}-llama", rank=n, selection_group=0, traffic_weight=1) for n, site in enumerate("ab")]
+    await daemon.publish(document(*made, picker=Picker.SATURATION))
+    errors: list[float] = []
+    async with client(server, on_estimate_error=lambda _, error: errors.append(error)) as found:
+
+        async def told(load: float) -> None:
+            signals = {
+                site: ProviderSignal(
+                    site,
+                    f"{site}-llama",
+                    held=10 * load,
+                    capacity=10,
+                    load=load,
+                    saturation=load,
+                    age_s=0.0,
+                    bound_s=9.0,
+                )
+                for site, load in (("a", load), ("b", 0.5))
+            }
+            daemon.sequence += 1
+            frame = SignalFrame("acme", daemon.lease.epoch, daemon.sequence, 1.0, 0.0, {}, signals)
+            await daemon.publisher.send_frame(frame, daemon.lease)
+
+        await told(0.2)
+        await until(lambda: found.targets[0].known)
+        assert found.pick("llama").site == "a"
+        with contextlib.ExitStack() as held:
+            for _ in range(4):
+                held.enter_context(found.route("llama"))
+            assert sum(found.in_flight.values()) == 4
+            assert found.in_flight["a/a-llama"] >= 3
+        await asyncio.sleep(0.15)
+        await told(0.9)
+        await until(lambda: bool(errors))
+        assert found.pick("llama").site == "b"
+    assert max(errors) == pytest.approx(0.7, abs=0.11)
+
+
+async def test_first_bytes_are_reported_as_means(server: RedisServer, daemon: Daemon) -> None:
+    await daemon.publish(document())
+    async with client(server, instance="edge-1") as found:
+        decision = found.pick("llama")
+        found.first_byte(decision, 0.2)
+        found.first_byte(decision, 0.4)
+        store = Store(daemon.bus)
+        deadline = time.monotonic() + 15
+        while not (seen := [one.first_byte_s for one in await store.reports() if one.first_byte_s]):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        assert seen == [{"east/east-llama": pytest.approx(0.3)}]
+
+
+def test_hashed_sessions_are_keyed_by_the_network_where_no_secret_is_given() -> None:
+    def secret(**affinity: Any) -> bytes:
+        settings = Settings(affinity=Affinity(**affinity))
+        return GridClient(network="acme", gateway="e", bus_url="redis://127.0.0.1", settings=settings)._secret
+
+    assert secret(hashed=True) == secret(hashed=True) == b"acme"
+    assert secret(hashed=True, secret=b"ours") == b"ours"
+    assert secret() != secret()
 
 
 async def test_a_pick_costs_little(server: RedisServer, daemon: Daemon) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from grid.gateway import Pick, RoutingError, Snapshot
+from grid.gateway import Affinity, Decision, Router, RoutingError, Settings, Snapshot, Why
+from grid.gateway.affinity import Bound
 from grid.gateway.refusals import no_document
 from grid.gateway.shedding import retry_after
 from grid.model import AdmissionState, Candidate, Contract, Kind, Picker, Reason, Tier
@@ -42,7 +43,7 @@ def sites(snapshot: Snapshot, number: int, model: str = "llama") -> list[str]:
     return [snapshot.pick(model).site for _ in range(number)]
 
 
-def refused(pick: Callable[[], Pick]) -> RoutingError:
+def refused(pick: Callable[[], Decision]) -> RoutingError:
     with pytest.raises(RoutingError) as caught:
         pick()
     return caught.value
@@ -63,8 +64,9 @@ def test_the_plain_form_takes_the_first_admitted_in_order(picker: Picker | None)
     )
     assert sites(snapshot, 4) == ["b"] * 4
     pick = snapshot.pick("llama")
-    assert (pick.picker, pick.picker_used) == (None, Picker.DETERMINISTIC)
+    assert (pick.picker, pick.case) == (None, "in_order")
     assert (pick.group, pick.weight) == (None, None)
+    assert (pick.reason, pick.fallback) == ("fallback", True)
 
 
 def test_the_ordered_contract_is_the_plain_form() -> None:
@@ -78,7 +80,7 @@ def test_a_policy_without_groups_has_nothing_to_choose_in() -> None:
     found = build(accepted(resealed(plain)))
     assert sites(found, 3) == ["east"] * 3
     pick = found.pick("llama")
-    assert (pick.picker, pick.picker_used) == (Picker.ROUND_ROBIN, Picker.DETERMINISTIC)
+    assert (pick.picker, pick.case) == (Picker.ROUND_ROBIN, "in_order")
 
 
 def test_groups_without_a_policy_keep_the_order() -> None:
@@ -101,29 +103,36 @@ def test_the_legacy_form_is_picked_from_too() -> None:
 def test_a_pick_says_where_by_which_document_and_rule() -> None:
     made = document(*members(0, 0, selection_tier=Tier.SAME_ZONE, fresh=False), picker=Picker.ROUND_ROBIN)
     published = made.published(7, 3, leader="daemon-1", published_at="2026-01-02T00:00:00Z")
-    assert build(accepted(published)).pick("llama") == Pick(
-        kind=Kind.INFERENCE_MODEL,
-        name="llama",
-        site="s0",
-        cluster="s0-llama",
-        stable_id=members(0)[0].stable_id,
-        admission_state=AdmissionState.NEW_AND_EXISTING,
-        tier="same_zone",
-        fresh=False,
-        rank=0,
-        group=0,
-        weight=100,
-        revision=made.revision,
-        epoch=3,
-        version=7,
-        picker=Picker.ROUND_ROBIN,
-        picker_used=Picker.ROUND_ROBIN,
-    )
-
-
-def test_handing_out_a_pick_makes_nothing() -> None:
-    snapshot = build(envelope())
-    assert snapshot.pick("llama") is snapshot.pick("llama")
+    pick = build(accepted(published)).pick("llama")
+    said = {
+        "kind": Kind.INFERENCE_MODEL,
+        "name": "llama",
+        "site": "s0",
+        "cluster": "s0-llama",
+        "stable_id": members(0)[0].stable_id,
+        "admission_state": AdmissionState.NEW_AND_EXISTING,
+        "tier": "same_zone",
+        "fresh": False,
+        "rank": 0,
+        "group": 0,
+        "weight": 100,
+        "revision": made.revision,
+        "epoch": 3,
+        "version": 7,
+        "picker": Picker.ROUND_ROBIN,
+        "case": "in_turn",
+        "affinity": Bound.NONE,
+        "attempt": 1,
+        "other": None,
+        "other_estimate": None,
+        "estimate": 0.0,
+        "spilled": False,
+        "fallback": False,
+        "demoted": False,
+        "reason": Why.ROUTED,
+    }
+    assert {name: getattr(pick, name) for name in said} == said
+    assert repr(pick) == "<Decision llama -> s0/s0-llama (in_turn, load 0.000)>"
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
@@ -155,30 +164,41 @@ def test_random_takes_all_of_a_group_alike_whatever_their_weights() -> None:
     ]
 
 
-@pytest.mark.parametrize("picker", [Picker.WEIGHTED_RANDOM, Picker.SATURATION])
-def test_weights_are_shares_of_their_group(picker: Picker) -> None:
+def test_weights_are_shares_of_their_group() -> None:
     made = envelope(
         candidate("a-llama", rank=0, selection_group=0, traffic_weight=300),
         candidate("b-llama", rank=1, selection_group=0, traffic_weight=100),
-        picker=picker,
+        picker=Picker.WEIGHTED_RANDOM,
     )
     words = (0, 3 * 2**30 - 1, 3 * 2**30, 2**32 - 1)
     found = Snapshot.build(made, Words(words))
     assert [found.pick("llama").site for _ in words] == ["a", "a", "b", "b"]
 
 
-def test_the_picker_that_stands_in_for_saturation_is_named() -> None:
-    pick = build(grouped(Picker.SATURATION, 0, 0)).pick("llama")
-    assert (pick.picker, pick.picker_used) == (Picker.SATURATION, Picker.WEIGHTED_RANDOM)
+@pytest.mark.parametrize("grouped_first", [True, False])
+def test_each_capability_goes_by_its_own_groups(grouped_first: bool) -> None:
+    """What the document's first entry looks like says nothing about the others."""
+    made = orjson.loads(document(*members(0, 0), *members(0, 0, model="plain"), picker=Picker.ROUND_ROBIN).body)
+    candidates = made["overlay"]["candidates"]
+    for one in candidates:
+        if one["name"] == "plain":
+            del one["selection_group"], one["traffic_weight"]
+    candidates.sort(key=lambda one: (one["name"] == "plain") is grouped_first)
+    found = build(accepted(resealed(made)))
+    assert sites(found, 4) == ["s0", "s1"] * 2
+    assert sites(found, 4, "plain") == ["s0"] * 4
 
 
-@pytest.mark.parametrize("missing", [0, 1, 2])
-def test_a_weight_that_is_not_given_is_the_default_wherever_it_is_missing(missing: int) -> None:
+@pytest.mark.parametrize("missing", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2), ()])
+def test_a_weight_that_is_not_given_is_the_default_wherever_it_is_missing(missing: tuple[int, ...]) -> None:
     bare = orjson.loads(document(*members(0, 0, 0, traffic_weight=100), picker=Picker.SATURATION).body)
-    del bare["overlay"]["candidates"][missing]["traffic_weight"]
-    found = Snapshot.build(accepted(resealed(bare)), random.Random(1).getrandbits)
-    seen = Counter(sites(found, 6000))
-    assert all(1800 < seen[site] < 2200 for site in ("s0", "s1", "s2"))
+    for spot in missing:
+        del bare["overlay"]["candidates"][spot]["traffic_weight"]
+    affinity = Affinity(hashed=True, secret=b"acme")
+    router = Router(settings=Settings(affinity=affinity), bits=random.Random(1).getrandbits)
+    router.apply(accepted(resealed(bare)))
+    seen = Counter(router.pick("llama", session=f"s{n}").site for n in range(300))
+    assert seen == Counter({"s0": 93, "s1": 96, "s2": 111})
 
 
 def test_a_candidate_that_is_there_twice_has_two_slots() -> None:
@@ -268,7 +288,7 @@ def test_what_can_be_the_name_of_nothing_is_a_bad_request(name: str, words: str)
     assert refused(lambda: raising(no_document("edge", Kind.INFERENCE_MODEL, name, 3))).reason is Reason.BAD_MODEL
 
 
-def raising(error: RoutingError) -> Pick:
+def raising(error: RoutingError) -> Decision:
     raise error
 
 

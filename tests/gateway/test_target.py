@@ -1,0 +1,132 @@
+"""The estimate of one provider, kept up to date at every begin and end."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grid.gateway import Target
+
+
+class Ear:
+    """A place that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bool]] = []
+
+    def room_changed(self, has_room: bool) -> None:
+        self.heard.append(("room", has_room))
+
+    def over_changed(self, is_over: bool) -> None:
+        self.heard.append(("over", is_over))
+
+
+def target(**rebase: Any) -> Target:
+    made = Target("east", "east-llama")
+    if rebase:
+        made.rebase(**{"capacity": 10.0, "held": 4.0, "own_at_sample": 0.0, "scale": 1.0, **rebase})
+    return made
+
+
+def test_the_estimate_is_the_sample_and_the_own_change_since() -> None:
+    made = target(held=4.0, own_at_sample=2.0, scale=3.0)
+    for _ in range(3):
+        made.begin()
+    assert made.estimate == pytest.approx((4 + 3 * (3 - 2)) / 10)
+    made.end()
+    assert made.estimate == pytest.approx(0.4)
+    made.end()
+    assert made.estimate == pytest.approx(0.1)
+    made.end()
+    assert made.estimate == 0.0, "never below nothing"
+    assert made.load_at(5) == pytest.approx(1.3)
+    assert (made.own, made.begun, made.key) == (0, 3, "east/east-llama")
+
+
+def test_kv_pressure_is_a_floor_and_takes_the_room() -> None:
+    made = target(held=1.0, kv_pressure=0.7)
+    assert made.estimate == 0.7
+    made.begin()
+    assert made.estimate == 0.7
+    for _ in range(7):
+        made.begin()
+    assert made.estimate == pytest.approx(0.9)
+    assert not target(held=1.0, kv_pressure=1.0).has_room
+
+
+def test_past_the_bound_only_own_counts_remain() -> None:
+    made = target(held=9.0, own_at_sample=3.0, kv_pressure=0.95, saturation=0.9, queue=7.0, expires=5.0, sampled_at=1.0)
+    for _ in range(2):
+        made.begin()
+    made.forget(4.0, 10.0)
+    assert made.estimate == pytest.approx(4 * 2 / 10)
+    assert (made.known, made.trusted, made.saturation, made.queue) == (False, False, None, None)
+    assert (made.expires, made.sampled_at) == (math.inf, None)
+
+
+def test_what_has_no_size_is_never_full() -> None:
+    made = target()
+    made.forget(1.0)
+    for _ in range(50):
+        made.begin()
+    assert (made.estimate, made.has_room, made.is_over, made.sized) == (50.0, True, False, False)
+    made.rebase(capacity=None, held=0.3, own_at_sample=50.0, scale=1.0)
+    made.begin()
+    assert made.estimate == pytest.approx(1.3)
+    assert (made.has_room, made.is_over) == (True, False)
+
+
+def test_places_hear_of_room_and_overflow_once_each() -> None:
+    made, ear, other = target(held=8.0), Ear(), Ear()
+    made.attach((ear, other))
+    for _ in range(5):
+        made.begin()
+    assert ear.heard == [("room", False), ("over", True)]
+    assert (made.has_room, made.is_over) == (False, True)
+    for _ in range(5):
+        made.end()
+    assert ear.heard == other.heard == [("room", False), ("over", True), ("over", False), ("room", True)]
+
+
+def test_a_frame_tells_no_place() -> None:
+    made, ear = target(held=1.0), Ear()
+    made.attach((ear,))
+    made.rebase(capacity=10.0, held=30.0, own_at_sample=0.0, scale=1.0)
+    made.forget(1.0, 10.0)
+    assert ear.heard == []
+
+
+def test_without_a_known_load_nothing_is_over() -> None:
+    made = target()
+    made.forget(1.0, 2.0)
+    for _ in range(5):
+        made.begin()
+    assert (made.estimate, made.has_room, made.is_over) == (2.5, False, False)
+
+
+@given(
+    st.floats(0.5, 500),
+    st.floats(0, 1000),
+    st.floats(0, 50),
+    st.floats(1, 16),
+    st.floats(0, 1.5),
+    st.lists(st.booleans(), max_size=60),
+    st.floats(0.5, 2),
+)
+def test_the_running_sum_is_the_formula(
+    capacity: float, held: float, own_then: float, scale: float, kv: float, steps: list[bool], spill: float
+) -> None:
+    made = Target("east", "east-llama", spill=spill, overflow=spill + 0.25)
+    made.rebase(capacity=capacity, held=held, own_at_sample=own_then, scale=scale, kv_pressure=kv)
+    for begins in steps:
+        if begins or not made.own:
+            made.begin()
+        else:
+            made.end()
+        load = (held + scale * (made.own - own_then)) / capacity
+        assert made.estimate == pytest.approx(max(0.0, kv, load), rel=1e-9, abs=1e-9)
+        assert made.has_room is (made.estimate < spill)
+        if abs(load - spill - 0.25) > 1e-9:
+            assert made.is_over is (load > spill + 0.25)
