@@ -72,6 +72,7 @@ class Cycle:
         self._not_before = 0.0
         self._urgent_not_before = 0.0
         self._said_faults: Mapping[str, str] = {}
+        self._said_dark: frozenset[str] = frozenset()
 
     def ask(self, *, urgent: bool = False, sample: bool = False) -> None:
         """Ask for a cycle. ``sample``: a scrape has brought something just now."""
@@ -176,7 +177,11 @@ class Cycle:
         self._said_faults = faults
         self._metrics.cycles.labels("changed" if changed else "unchanged").inc()
         self._events.add_cycle(sentence, {"published": published, "changed": changed}, changed=changed)
-        if changed:
+        dark = frozenset(planned.outcome.dark) if self._observer.round_complete else self._said_dark
+        newly, self._said_dark = dark - self._said_dark, dark
+        if newly:
+            _log.warning(sentence, models=sorted(newly))
+        elif changed:
             _log.info(sentence)
         else:
             _log.debug(sentence)

@@ -5,7 +5,7 @@ what was decided and why; the memory it returns goes into the next pass.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -59,20 +59,24 @@ class PolicyInput:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """What one pass decided. ``changes``: one short sentence each, empty when nothing changed."""
+    """What one pass decided. ``changes``: one short sentence each, empty when nothing changed.
+
+    ``dark``: names of capabilities that no provider takes new work for, sorted.
+    """
 
     decisions: Mapping[str, Decision]
     plans: Mapping[str, GatewayPlan]
     memory: PolicyMemory
     sentence: str
     changes: tuple[str, ...] = ()
+    dark: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What a pass worked out, for the next one to do again only what changed. Nothing in it decides anything.
 
-    ``said``: the counts at the head of the sentence.
+    ``said``: the counts at the head of the sentence; ``dark`` as in the outcome.
     """
 
     network: Network
@@ -82,6 +86,7 @@ class _Work:
     plans: Mapping[str, GatewayPlan]
     all_stale: Mapping[tuple[str, Capability], int]
     said: str
+    dark: tuple[str, ...]
 
 
 def decide(given: PolicyInput) -> PolicyOutcome:
@@ -105,8 +110,12 @@ def decide(given: PolicyInput) -> PolicyOutcome:
             number=given.memory.passes + 1,
         )
     changes += _moves(given, plans, shares)
-    said = work.said if work is not None and not moved else _counts(tuple(judged.values()))
-    work = _Work(given.network, not given.round_complete, judged, shares, plans, all_stale, said)
+    if work is not None and not moved:
+        said, dark = work.said, work.dark
+    else:
+        dark = _dark(judged.values())
+        said = _counts(tuple(judged.values()), dark)
+    work = _Work(given.network, not given.round_complete, judged, shares, plans, all_stale, said, dark)
     memory = PolicyMemory(
         providers=MappingProxyType({name: entry.memory for name, entry in judged.items()}),
         books=MappingProxyType({key: found.book for key, found in shares.items() if key[0] is not Placement.STATIC}),
@@ -120,6 +129,7 @@ def decide(given: PolicyInput) -> PolicyOutcome:
         memory=memory,
         sentence=_sentence(said, changes),
         changes=tuple(changes),
+        dark=dark,
     )
 
 
@@ -258,7 +268,17 @@ def _first_choices(gateway: Gateway, plan: GatewayPlan, previous: Sequence[Previ
     ]
 
 
-def _counts(judged: Sequence[Judged]) -> str:
+def _dark(judged: Iterable[Judged]) -> tuple[str, ...]:
+    served, taken = set[str](), set[str]()
+    for entry in judged:
+        names = {capability.name for capability in entry.provider.capabilities}
+        served |= names
+        if entry.decision.admission is _OPEN:
+            taken |= names
+    return tuple(sorted(served - taken))
+
+
+def _counts(judged: Sequence[Judged], dark: Sequence[str]) -> str:
     if not judged:
         return "no provider is configured"
     states = Counter(entry.decision.admission for entry in judged)
@@ -266,14 +286,7 @@ def _counts(judged: Sequence[Judged]) -> str:
     counts = [f"{states[_OPEN]} of {several(len(judged), 'provider')} open"]
     counts += [f"{states[state]} {state}" for state in AdmissionState if states[state] and state is not _OPEN]
     counts += [f"{ages[kind]} {kind}" for kind in Freshness if ages[kind] and kind is not Freshness.FRESH]
-    served, taken = set[str](), set[str]()
-    for entry in judged:
-        names = {capability.name for capability in entry.provider.capabilities}
-        served |= names
-        if entry.decision.admission is _OPEN:
-            taken |= names
     said = ", ".join(counts)
-    dark = sorted(served - taken)
     if dark:
         said += f"; nobody takes new work for {', '.join(dark[:SPOKEN])}"
         said += f" and {len(dark) - SPOKEN} more" * (len(dark) > SPOKEN)

@@ -5,7 +5,8 @@ The rules, each from how EPPs behave:
 - The pool gauges (ready count, means) are rewritten every 5 s and kept for ever when the last endpoint goes, so means
   count only while the page's own ready count and the count in use are above 0.
 - The per-endpoint series are written at the moment of the scrape, for all endpoints the EPP knows, answering or not.
-  Less the stale endpoints, they give the ready count of now, where flow control keeps that number.
+  Less the stale endpoints, they give the ready count of now, where flow control keeps that number. That none is listed
+  says something only beside a ready gauge that can be read; without either, names have changed, and nothing is known.
 - An EPP serves one pool. What it counts itself belongs to that pool, whatever the label ``inference_pool`` says;
   only on a page that joins several pools must the label match.
 """
@@ -76,7 +77,7 @@ class _PoolReader:
             running = self.first(dialect.running, self.key)
             kv = self.first(dialect.kv, self.key)
             listed = self.listed(dialect)
-            live = self.live(listed)
+            live = self.live(listed) if listed or by_epp is not None else None
             ready, source = (live, ReadySource.LIVE) if live is not None else (by_epp, ReadySource.EPP)
             if self.deleted(dialect, by_epp, listed):
                 # The list is made at the moment of the scrape: none is known, so none can be ready.

@@ -195,6 +195,27 @@ async def test_the_sentence_says_what_was_decided_and_published() -> None:
     await it.guard.stop()
 
 
+async def test_a_model_that_nobody_takes_new_work_for_is_a_warning_once() -> None:
+    it = Cycled()
+    await it.lead()
+    it.scraped("east-llama")
+    it.scraped("west-llama")
+    assert (await it.once()).startswith("info: ")
+    for _ in range(2):
+        for name in ("east-llama", "west-llama"):
+            it.scraped(name, ready=0)
+        said = await it.once()
+    assert said.startswith("warning: 0 of 2 providers open")
+    assert "nobody takes new work for llama" in said
+    assert (await it.once()).startswith("debug: ")
+    for _ in range(2):
+        for name in ("east-llama", "west-llama"):
+            it.scraped(name)
+        said = await it.once()
+    assert said.startswith("info: 2 of 2 providers open")
+    await it.guard.stop()
+
+
 async def test_nothing_is_published_before_the_first_round_is_complete() -> None:
     it = Cycled()
     await it.lead()

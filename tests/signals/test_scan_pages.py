@@ -152,6 +152,27 @@ class TestReadyEndpoints:
         assert result.reading.average_queue_size is None
         assert Reason.NO_READY_ENDPOINTS in codes(result)
 
+    @pytest.mark.parametrize("ready", [None, "NaN"])
+    @pytest.mark.parametrize("stale", [0, 2])
+    def test_none_listed_is_not_none_ready_where_nothing_else_counts_endpoints(self, ready: object, stale: int) -> None:
+        """As after an update that renames the ready gauge and the per-endpoint series: missing means unknown."""
+        result = read_page(page(*current(ready=ready, endpoints=0), *flow_control(stale=stale)))
+        reading = result.reading
+        assert (reading.ready, reading.ready_live, reading.ready_source) == (None, None, None)
+        assert reading.average_queue_size is None
+        assert Reason.NO_READY_ENDPOINTS not in codes(result)
+        assert codes(result)[0] is (Reason.METRIC_MISSING if ready is None else Reason.BAD_VALUE)
+        assert (result.unusable is not None) is (ready is None)
+
+    def test_none_listed_is_none_ready_beside_the_gauge(self) -> None:
+        result = read_page(page(*current(ready=0, queue=None, running=None, kv=None, endpoints=0), *flow_control()))
+        assert (result.reading.ready, result.reading.ready_live) == (0, 0)
+
+    def test_listed_endpoints_count_without_the_gauge(self) -> None:
+        result = read_page(page(*current(ready=None, endpoints=3), *flow_control(stale=1)))
+        assert (result.reading.ready, result.reading.ready_live) == (2, 2)
+        assert result.unusable is None
+
     @pytest.mark.parametrize(
         "signs",
         [
