@@ -1,6 +1,6 @@
 """``python -m grid`` is the command ``grid``."""
 
-from grid.cli.main import main
+from grid.cli.entry import main
 
 if __name__ == "__main__":
     main()

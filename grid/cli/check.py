@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from grid.cli.output import Output, OutputOption, emit, table
+from grid.cli.output import Listing, Output, OutputOption, emit, table
 from grid.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from grid.config import Config
 
 
@@ -90,6 +88,6 @@ def _where(line: int | None, detail: str) -> str:
     return detail if line is None else f"line {line}: {detail}"
 
 
-def _report(checks: list[Check]) -> "Table":
+def _report(checks: list[Check]) -> Listing:
     rows = [("ok" if one["ok"] else "FAILED", one["name"], one["detail"], one["hint"]) for one in checks]
     return table(None, ("", "check", "found", "next step"), rows)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -33,6 +34,10 @@ class _RefusedError(DaemonError):
 
 class _NotFoundError(DaemonError):
     exit_code = 1
+
+
+class _UsageError(DaemonError):
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Daemon:
         try:
             token = self.token_file.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise DaemonError(
+            raise _UsageError(
                 f"cannot read {self.token_file}: {error.strerror}", reason=Reason.CREDENTIAL_FILE
             ) from error
         return {"Authorization": f"Bearer {token}"}
@@ -108,6 +113,8 @@ class Daemon:
     def _judge(self, answer: "httpx.Response") -> None:
         if answer.is_success:
             return
+        if answer.is_redirect:
+            raise _UsageError(f"{answer.url} leads elsewhere", reason=Reason.USAGE, hint="check --url")
         answer.read()
         problem = _problem(answer)
         detail = str(problem.get("detail") or problem.get("title") or f"{self.url} answered {answer.status_code}")
@@ -116,8 +123,14 @@ class Daemon:
         kind: type[DaemonError] = DaemonError
         if answer.status_code in (401, 403, 409):
             kind = _RefusedError
-        elif answer.status_code in (400, 404, 422):
+        elif answer.status_code == HTTPStatus.NOT_FOUND:
             kind = _NotFoundError
+            # The daemon's hints name paths of its HTTP side; whoever typed a command is told commands.
+            hint = "grid providers, grid gateways and grid overlay list say what there is"
+        elif answer.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+            kind = _UsageError
+        if reason is Reason.UNAUTHORIZED and self.token_file is not None:
+            hint = f"the token in {self.token_file} is not the one of daemon.token_file"
         raise kind(detail, reason=reason, hint=str(hint) if hint else None)
 
 
@@ -141,7 +154,10 @@ def find(url: str | None, token_file: Path | None, config: Path | None) -> Daemo
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - asked on loopback, bound elsewhere
         url = url or f"http://[{host}]:{port}" if ":" in host else url or f"http://{host}:{port}"
         token_file = token_file or settings.token_file
-    return Daemon((url or DEFAULT_URL).rstrip("/"), token_file)
+    url = (url or DEFAULT_URL).rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"{url!r} is no http URL, like {DEFAULT_URL}", param_hint="--url")
+    return Daemon(url, token_file)
 
 
 def segment(name: str) -> str:

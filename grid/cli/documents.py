@@ -1,6 +1,7 @@
 """``grid overlay``: documents as published, judged, compared, and what a gateway would pick from one."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from grid.cli.client import ConfigOption, Daemon, TokenOption, UrlOption, find, segment
 from grid.cli.output import Output, OutputOption, emit, since, table
-from grid.model.errors import DaemonError
+from grid.model.errors import ConfigError, OverlayError
 from grid.model.names import Picker
 from grid.model.reasons import Reason
 
@@ -27,6 +28,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this family."""
     app.add_typer(overlay, name="overlay", no_args_is_help=True)
 
+
+_REVISION = 8
+"""Digits from which a number is taken for the start of a revision, and no longer for a version."""
 
 GatewayArgument = Annotated[str, typer.Argument(metavar="GATEWAY", help="The gateway's name.")]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="An envelope, or - for stdin.")]
@@ -82,7 +86,7 @@ def get(
         return
     verdict = _verdict(data)
     if verdict.envelope is None:
-        raise DaemonError(f"the document of {gateway} is refused: {verdict.detail}", reason=_reason(verdict), hint="")
+        raise _refused(gateway, verdict)
     envelope = verdict.envelope
     emit(None, output, lambda: _document_tables(envelope))
 
@@ -147,7 +151,7 @@ def verify_document(
 
     expected = Scope(network, gateway, namespace, local_site)
     scope = None if expected == Scope() else expected
-    verdict = _verdict(_bytes(file), scope=scope, key=None if key_file is None else _bytes(str(key_file)))
+    verdict = _verdict(_bytes(file), scope=scope, key=None if key_file is None else _public_key(key_file))
     data = {
         "verdict": verdict.verdict,
         "reason": verdict.reason,
@@ -208,12 +212,27 @@ def pick(
 
 
 def _fetch(daemon: Daemon, gateway: str, which: str | None) -> bytes:
+    path = f"/v1/overlays/{segment(gateway)}"
     if which is None:
-        return daemon.raw(f"/v1/overlays/{segment(gateway)}")
-    if which.isdigit() and len(which) < 8:
-        documents = daemon.get(f"/v1/overlays/{segment(gateway)}/history")["documents"]
-        which = next((row["revision"] for row in documents if row["version"] == int(which)), which)
-    return daemon.raw(f"/v1/overlays/{segment(gateway)}/{segment(which)}")
+        return daemon.raw(path)
+    if which.isdigit() and len(which) < _REVISION:
+        return daemon.raw(f"{path}/{segment(_revision_of(daemon.get(path + '/history', limit='1000'), int(which)))}")
+    if not re.fullmatch(r"[0-9a-f]{4,64}", which):
+        raise typer.BadParameter(f"{which!r} is neither a version nor a revision (4 to 64 of 0-9a-f)")
+    return daemon.raw(f"{path}/{segment(which)}")
+
+
+def _revision_of(history: dict[str, Any], version: int) -> str:
+    kept = [row["version"] for row in history["documents"]]
+    for row in history["documents"]:
+        if row["version"] == version:
+            return str(row["revision"])
+    known = f"kept are {min(kept)} to {max(kept)}" if kept else "none is kept"
+    raise OverlayError(
+        f"no version {version} of {history['gateway']}; {known}",
+        reason=Reason.NOT_FOUND,
+        hint=f"grid overlay history {history['gateway']}",
+    )
 
 
 def _bytes(source: str) -> bytes:
@@ -225,20 +244,31 @@ def _bytes(source: str) -> bytes:
         raise typer.BadParameter(f"cannot read {source}: {error.strerror}") from error
 
 
+def _public_key(path: Path) -> bytes:
+    from grid.overlay.signing import public_key
+
+    try:
+        return public_key(_bytes(str(path)))
+    except ConfigError as error:
+        raise typer.BadParameter(f"{path}: {error.message}", param_hint="--key-file") from error
+
+
 def _verdict(data: bytes, **expected: Any) -> "Verdict":
     from grid.overlay import verify
 
     return verify(data, **expected)
 
 
-def _reason(verdict: "Verdict") -> Reason:
-    return verdict.reason or Reason.MALFORMED_STRUCTURE
+def _refused(name: str, verdict: "Verdict") -> OverlayError:
+    return OverlayError(
+        f"the document of {name} is refused: {verdict.detail}", reason=verdict.reason or Reason.MALFORMED_STRUCTURE
+    )
 
 
 def _accepted(data: bytes, gateway: str) -> "Envelope":
     verdict = _verdict(data)
     if verdict.envelope is None:
-        raise DaemonError(f"a document of {gateway} is refused: {verdict.detail}", reason=_reason(verdict), hint="")
+        raise _refused(gateway, verdict)
     return verdict.envelope
 
 

@@ -4,6 +4,7 @@ Exit codes: 0 fine, 1 ran and found something wrong, 2 usage or configuration, 3
 130 interrupted.
 """
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from grid.cli import bench, check, demo, documents, probe, run, schema, simulate, status, sync
+from grid.cli import bench, check, demo, documents, gateway, probe, run, schema, simulate, status, sync
 from grid.model.errors import ConfigError, GridError
 
 EPILOG = (
@@ -35,17 +36,30 @@ class _Command(TyperGroup):
             raise typer.Exit(130) from None
         except BrokenPipeError:
             # The reader of a pipe has left (`grid watch | head`): that is no fault, and stdout is of no more use.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _to_nowhere()
             raise typer.Exit(0) from None
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            _to_nowhere()
+            print(f"error: cannot write to stdout: {error.strerror}", file=sys.stderr)
+            raise typer.Exit(1) from error
+
+
+def _to_nowhere() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(error: GridError) -> None:
     problems = error.problems if isinstance(error, ConfigError) else ()
     print(f"error: {error.message} [{error.reason}]", file=sys.stderr)
-    for problem in problems:
-        print(f"  {problem}", file=sys.stderr)
-    if error.hint and not problems:
-        print(f"hint: {error.hint}", file=sys.stderr)
+    if len(problems) > 1:
+        for problem in problems:
+            print(f"  {problem}", file=sys.stderr)
+        return
+    hint = problems[0].hint if problems else error.hint
+    if hint and hint not in error.message:
+        print(f"hint: {hint}", file=sys.stderr)
 
 
 app = typer.Typer(
@@ -58,10 +72,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for family in (demo, run, check, probe, status, documents, sync, simulate, schema, bench):
+for family in (demo, run, check, probe, status, documents, gateway, sync, simulate, schema, bench):
     family.register(app)
 
 
 def main() -> None:
-    """Entry point of the command."""
-    app()
+    """Run the command of this process's arguments."""
+    if sys.stdout is None:  # started with stdout closed
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
+    try:
+        app()
+    finally:
+        # What could not be written was told already; the interpreter would tell it again as a traceback.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()

@@ -5,7 +5,8 @@ JSON is one document with stable keys (``docs/configuration.md`` lists them); ta
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 
 _PIPE_WIDTH = 4096
+_GAP = 3
+_LAST = 24
+"""Columns that the last cell of a row has to have at least, to be folded rather than put below."""
 
 
 class Output(StrEnum):
@@ -45,20 +49,54 @@ def console() -> "Console":
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
-def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table":
-    """A plain table. On a terminal long cells are folded, in a pipe every row is one line."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows for people. As a table where the terminal is wide enough, else one row below the other."""
 
-    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=not sys.stdout.isatty())
-    for row in rows:
-        made.add_row(*(show(cell) for cell in row))
-    return made
+    title: str | None
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def parts(self, width: int) -> "Iterator[Table | str]":
+        """What to print on a terminal of ``width`` columns."""
+        if self.title is not None:
+            yield self.title
+        widths = [
+            max([len(name), *(len(row[place]) for row in self.rows)]) + _GAP for place, name in enumerate(self.columns)
+        ]
+        if sum(widths[:-1]) + min(widths[-1], _LAST) <= width:
+            yield self._table()
+        else:
+            yield self._records()
+
+    def _table(self) -> "Table":
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        made = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in self.columns[:-1]:
+            made.add_column(name, no_wrap=True)
+        # The last column is the one with sentences: it folds where the line ends.
+        made.add_column(self.columns[-1], overflow="fold")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def _records(self) -> str:
+        indent = max(map(len, self.columns)) + _GAP
+        blocks = (
+            "\n".join(f"{name:<{indent}}{cell}" for name, cell in zip(self.columns, row, strict=True) if cell != "-")
+            for row in self.rows
+        )
+        return "\n" + "\n\n".join(blocks) + "\n"
 
 
-def emit(data: object, output: Output, as_table: "Callable[[], Iterable[Table | str]]") -> None:
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Listing:
+    """Rows to be shown to people; cells of any kind."""
+    return Listing(title, tuple(columns), [[plain(show(cell)) for cell in row] for row in rows])
+
+
+def emit(data: object, output: Output, as_table: "Callable[[], Iterable[Listing | str]]") -> None:
     """Write ``data`` in the form asked for; ``as_table`` builds what people see."""
     if output is Output.JSON:
         print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=str))
@@ -70,9 +108,15 @@ def emit(data: object, output: Output, as_table: "Callable[[], Iterable[Table | 
         out = console()
         with out.capture() as shown:
             for part in as_table():
-                out.print(part)
+                for piece in part.parts(out.width) if isinstance(part, Listing) else (plain(part),):
+                    out.print(piece, markup=False, soft_wrap=isinstance(piece, str))
         # Tables are padded to their width; copied or grepped lines should not end in blanks.
         print("\n".join(line.rstrip() for line in shown.get().strip("\n").split("\n")))
+
+
+def plain(text: str) -> str:
+    """``text`` without control characters: what others wrote must not steer the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def show(cell: object) -> str:

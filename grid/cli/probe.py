@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grid.cli.output import Output, OutputOption, emit, say, table
+from grid.cli.output import Listing, Output, OutputOption, emit, say, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from grid.model import Load, Problem, Reading
 
 
@@ -77,13 +75,11 @@ def _read(
 
 
 def _file(path: Path) -> bytes:
-    from grid.model import Reason, ScrapeError
-
     try:
         return path.read_bytes()
     except OSError as error:
-        hint = "a URL begins with http:// or https://" if ":" in str(path) else "check the path"
-        raise ScrapeError(f"cannot read {path}: {error.strerror}", reason=Reason.NOT_FOUND, hint=hint) from error
+        hint = "; a URL begins with http:// or https://" if ":" in str(path) else ""
+        raise typer.BadParameter(f"cannot read {path}: {error.strerror}{hint}") from error
 
 
 def _assess(reading: "Reading", max_running: int | None) -> "Load":
@@ -141,8 +137,8 @@ _MEANING = {
 }
 
 
-def _tables(source: str, size: int, report: dict[str, object]) -> "list[Table | str]":
-    shown: list[Table | str] = [
+def _tables(source: str, size: int, report: dict[str, object]) -> list[Listing | str]:
+    shown: list[Listing | str] = [
         table(
             f"{source} ({size:,} bytes)",
             ("signal", "value", "meaning"),

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from grid.cli.client import ConfigOption, TokenOption, UrlOption, find, segment
-from grid.cli.output import Output, OutputOption, ago, emit, since, table
+from grid.cli.output import Output, OutputOption, ago, emit, plain, since, table
+from grid.model.errors import DaemonError
+from grid.model.reasons import Reason
 
 
 def register(app: typer.Typer) -> None:
@@ -103,8 +105,24 @@ def explain(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Why a provider is where it is: the chain of rules with the numbers they saw, and its place at every gateway."""
-    data = find(url, token_file, config).get(f"/v1/providers/{segment(provider)}/explain")
+    daemon = find(url, token_file, config)
+    try:
+        data = daemon.get(f"/v1/providers/{segment(provider)}/explain")
+    except DaemonError as error:
+        if error.reason is Reason.NOT_FOUND:
+            error.hint = _meant(provider, daemon.get("/v1/providers")["providers"])
+        raise
     emit(data, output, lambda: _explained(data))
+
+
+def _meant(name: str, rows: list[dict[str, Any]]) -> str:
+    from difflib import get_close_matches
+
+    at_site = [row["id"] for row in rows if row["site"] == name]
+    if at_site:
+        return f"{name} is a site; its providers: {', '.join(at_site)}"
+    near = get_close_matches(name, [row["id"] for row in rows], n=1)
+    return f"did you mean {near[0]}?" if near else "grid providers lists them"
 
 
 def _explained(data: dict[str, Any]) -> list[Any]:
@@ -182,10 +200,11 @@ def undrain(
     url: UrlOption = None,
     token_file: TokenOption = None,
     config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a drain back."""
+    """Take a drain back. Exits 1 when there is none."""
     find(url, token_file, config).delete(f"/v1/drains/{segment(target)}")
-    print(f"{target} is no longer drained")
+    emit({"target": target, "drained": False}, output, lambda: [f"{target} is no longer drained"])
 
 
 def watch(
@@ -194,10 +213,15 @@ def watch(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Events as they happen: one sentence a line, or with -o json one object a line. Ends with Ctrl-C."""
+    """Events as they happen: one sentence a line, or with -o json one object a line.
+
+    Ends with Ctrl-C; exits 3 when the daemon ends.
+    """
     for line in find(url, token_file, config).events():
         if output is Output.JSON:
             print(line, flush=True)
             continue
         event = json.loads(line)
-        print(f"{event.get('at', '')}  {event.get('kind', 'event'):<12} {event.get('sentence', line)}", flush=True)
+        sentence = plain(str(event.get("sentence", line)))
+        print(f"{event.get('at', '')}  {event.get('kind', 'event'):<12} {sentence}", flush=True)
+    raise DaemonError("the daemon has ended", reason=Reason.DAEMON_UNREACHABLE)

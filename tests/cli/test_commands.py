@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from grid.cli import generated
+from grid.cli.output import plain, table
 from grid.model import Reason
 from tests.cli.conftest import grid, json_of
 from tests.conftest import ROOT
@@ -28,6 +29,8 @@ COMMANDS: list[str] = [
     "undrain",
     "watch",
     "sync",
+    "simulate",
+    "gateway",
     "schema",
     "version",
     "bench",
@@ -140,7 +143,7 @@ def test_a_packed_page_that_was_cut_is_told(tmp_path: Path) -> None:
 
 def test_probing_nothing_says_where_nothing_was(tmp_path: Path) -> None:
     missing = grid("probe", tmp_path / "none.txt")
-    assert missing.exit_code == 3
+    assert missing.exit_code == 2
     assert "none.txt" in missing.stderr
     refused = grid("probe", "http://127.0.0.1:9/metrics")
     assert refused.exit_code == 3
@@ -222,8 +225,62 @@ def test_no_daemon_is_exit_3_with_a_hint() -> None:
 
 def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     result = grid("providers", "--url", "http://127.0.0.1:9", "--token-file", tmp_path / "none")
-    assert result.exit_code == 3
+    assert result.exit_code == 2
     assert "credential_file" in result.stderr
+    assert str(tmp_path / "none") in result.stderr
+
+
+def test_an_address_that_is_none_is_wrong_use() -> None:
+    result = grid("providers", "--url", "notaurl")
+    assert result.exit_code == 2
+    assert "'notaurl'" in result.stderr
+
+
+def test_a_key_file_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("no key")
+    (tmp_path / "document").write_text("{}")
+    result = grid("overlay", "verify", tmp_path / "document", "--key-file", tmp_path / "key")
+    assert result.exit_code == 2
+    assert str(tmp_path / "key") in result.stderr
+
+
+def test_a_refused_document_gives_no_picks(tmp_path: Path) -> None:
+    (tmp_path / "document").write_text("{}")
+    result = grid("overlay", "pick", tmp_path / "document", "--model", "llama")
+    assert result.exit_code == 1
+    assert "malformed_structure" in result.stderr
+
+
+def test_one_fault_is_told_once(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("network: acme\ndaemon: {scrape_intervall: 2s}\nsites: {}\nproviders: {}\ngateways: {}\n")
+    assert grid("check", file).stderr.count("scrape_intervall") == 1
+
+
+def test_what_others_wrote_does_not_steer_the_terminal() -> None:
+    assert plain("a\x1b[31m\x07b\u202e") == "a\N{REPLACEMENT CHARACTER}[31m" + "\N{REPLACEMENT CHARACTER}b" + (
+        "\N{REPLACEMENT CHARACTER}"
+    )
+
+
+def test_rows_stand_below_each_other_where_the_terminal_is_narrow() -> None:
+    listing = table("sites", ("id", "site", "what happens"), [("east-llama", "east", "a sentence " * 8)])
+    wide, narrow = list(listing.parts(100)), list(listing.parts(30))
+    assert not isinstance(wide[1], str)
+    assert isinstance(narrow[1], str)
+    assert narrow[1].strip().splitlines()[:2] == ["id             east-llama", "site           east"]
+
+
+def test_a_full_disk_and_a_closed_stdout_are_no_traceback() -> None:
+    command = [sys.executable, "-m", "grid", "version"]
+    with Path("/dev/full").open("wb") as disk:
+        full = subprocess.run(command, stdout=disk, stderr=subprocess.PIPE, check=False)
+    assert full.returncode == 1
+    assert full.stderr == b"error: cannot write to stdout: No space left on device\n"
+    closed = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' -m grid version >&-"], stderr=subprocess.PIPE, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, b"")
 
 
 def test_a_damaged_recording_is_refused(tmp_path: Path) -> None:

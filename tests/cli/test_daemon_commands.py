@@ -47,6 +47,20 @@ def test_explaining_nothing_names_where_to_look(daemon: Running) -> None:
     assert result.stdout == ""
 
 
+def test_explaining_a_site_names_its_providers(daemon: Running) -> None:
+    result = grid("explain", "east", "-c", daemon.config)
+    assert result.exit_code == 1
+    assert "east-llama" in result.stderr
+    assert "did you mean west-llama?" in grid("explain", "west-lama", "-c", daemon.config).stderr
+
+
+def test_a_version_that_is_not_kept_is_told_with_those_that_are(daemon: Running) -> None:
+    result = grid("overlay", "get", "edge-east", "--revision", "999999", "-c", daemon.config)
+    assert result.exit_code == 1
+    assert "no version 999999 of edge-east; kept are 1 to" in result.stderr
+    assert grid("overlay", "get", "edge-east", "--revision", "", "-c", daemon.config).exit_code == 2
+
+
 def test_leader_and_gateways(daemon: Running) -> None:
     assert json_of(grid("leader", "-c", daemon.config, "-o", "json"))["role"] == "leader"
     gateways = json_of(grid("gateways", "-c", daemon.config, "-o", "json"))["gateways"]
@@ -110,6 +124,8 @@ def test_a_bad_time_for_a_drain_is_a_usage_error(daemon: Running) -> None:
     result = grid("drain", "west", "-c", daemon.config, "--for", "10")
     assert result.exit_code == 2
     assert "--for" in result.stderr
+    assert "has no unit" in result.stderr
+    assert grid("drain", "west", "-c", daemon.config, "--for", "99999999h").exit_code == 2
 
 
 def test_watch_tells_what_happens(daemon: Running) -> None:
