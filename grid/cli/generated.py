@@ -28,12 +28,13 @@ def files() -> Iterator[tuple[str, str]]:
     """Path below the source tree, and content, of everything that is generated."""
     from grid.config import json_schema
     from grid.daemon.metrics import page as metrics_page
+    from grid.gateway import vectors
     from grid.overlay import schema
 
     yield "docs/reasons.md", reasons_page()
     yield "docs/metrics.md", metrics_page()
     yield "schemas/config.schema.json", json.dumps(json_schema(), indent=2, ensure_ascii=True) + "\n"
-    for path, text in schema.files().items():
+    for path, text in (schema.files() | vectors.files()).items():
         yield f"schemas/{path}", text
 
 

@@ -56,7 +56,9 @@ def _content(what: What) -> object:
         return room.envelope_schema()
     if what is What.SIGNAL:
         return room.signal_schema()
-    return room.vectors()
+    from grid.gateway import vectors
+
+    return room.vectors() | vectors.vectors()
 
 
 def version(output: OutputOption = Output.TABLE) -> None:
