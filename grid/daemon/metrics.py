@@ -60,6 +60,12 @@ COLLECTED = (
         "1 for the admission state that holds now.",
     ),
     Family(
+        "grid_provider_problems",
+        "gauge",
+        (*_PROVIDER, "code"),
+        "1 for each problem of the newest page that was read; absent for all others.",
+    ),
+    Family(
         "grid_scrapes_total",
         "counter",
         ("provider", "outcome"),
@@ -150,6 +156,7 @@ class ProviderRow:
     interval: float | None = None
     skipped: int = 0
     scrapes: Mapping[str, int] = field(default_factory=dict)
+    problems: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,8 @@ class _State(Collector):
             put("grid_provider_fresh", labels, row.fresh)
             if row.admission is not None:
                 put("grid_provider_admission", (*labels, row.admission), 1)
+            for code in sorted(row.problems):
+                put("grid_provider_problems", (*labels, code), 1)
             put("grid_scrape_interval_seconds", (row.provider,), row.interval)
             put("grid_scrape_skipped_total", (row.provider,), row.skipped)
             for outcome, count in sorted(row.scrapes.items()):
@@ -266,7 +275,7 @@ _PAGE_HEAD = """\
 Made from `grid/daemon/metrics.py` by `python -m grid.daemon.metrics > docs/metrics.md`; a test holds the two together.
 
 `GET /metrics` on the daemon's HTTP side (port 7070) answers in the Prometheus text format. Labels are bounded:
-`provider`, `site` and `gateway` are names of the configuration, `outcome` and `reason` come from closed lists
+`provider`, `site` and `gateway` are names of the configuration, `outcome`, `reason` and `code` come from closed lists
 ([reasons.md](reasons.md) explains each code). Series of a provider or gateway vanish with it on a reload. A value that
 is unknown has no series: absent is unknown, never 0.
 

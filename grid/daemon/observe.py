@@ -13,6 +13,7 @@ import structlog
 
 from grid.daemon.metrics import Metrics
 from grid.daemon.tasks import TaskGuard
+from grid.daemon.troubles import Troubles
 from grid.model import Problem, Reason, ScrapeError
 from grid.signals.readiness import ProbeResult, ReadinessProbe
 from grid.signals.recording import RecordingWriter
@@ -53,7 +54,7 @@ class Observer:
     """Runs the scrapes of all providers.
 
     ``clock``: monotonic s. ``on_news(urgent)`` asks for a cycle. ``on_change(provider, sentence, fields)`` hears when a
-    source begins to fail, fails in another way, or is well again.
+    source begins to fail, fails in another way, or is well again, and when its page has other problems than before.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Observer:
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._unread: set[str] = set()
         self._zeros: dict[str, int] = {}
+        self._troubles = Troubles()
         self.round_complete = False
         """Whether every provider of the start has had one attempt that ended, well or not. Once true it stays so."""
 
@@ -103,6 +105,7 @@ class Observer:
             self._unread = (self._unread & sources.keys()) | (sources.keys() - self._sources.keys())
         self._sources = dict(sources)
         self._zeros = {name: zeros for name, zeros in self._zeros.items() if name in sources}
+        self._troubles.keep(sources.keys() - forget)
         self.store.sync(sorted(sources))
         for name in forget & sources.keys():
             self.store.forget(name)
@@ -165,12 +168,15 @@ class Observer:
             return
         before = self.store.state(name)
         interval = self.schedule.interval(name)
-        self.store.apply(name, scrape, interval=interval)
+        sample = self.store.apply(name, scrape, interval=interval)
         if self._recording is not None:
             self._recording.scrape(name, scrape, interval=interval, now=self._clock())
         if before.last_error is not None and before.last_error.consecutive:
             failures = before.last_error.consecutive
             self._on_change(name, f"{name} is read again after {failures} failed scrapes", {"failures": failures})
+        found = self._troubles.note(name, sample.problems, self._clock()) if sample is not None else None
+        if found is not None:
+            self._on_change(name, found.sentence, found.fields)
         zeros = self._zeros.get(name, 0) + 1 if scrape.reading.ready == 0 else 0
         self._zeros[name] = zeros
         self._unread.discard(name)

@@ -37,6 +37,7 @@ from grid.debug import (
 )
 from grid.debug.render import behind
 from grid.model import BusError, DaemonError, Drain, Freshness, GatewayPlan, Provider, Reason
+from grid.signals import store
 
 STALLED = 5.0
 """S without a tick after which the loop counts as stalled."""
@@ -161,7 +162,7 @@ class View:
         return ProviderView(
             provider=provider,
             decision=None if planned is None else planned.decisions.get(name),
-            last_error=None if error is None else LastError(error.problem.code, error.problem.detail, error.at),
+            last_error=None if error is None else _last_error(error),
             drain=drains.get(name) or drains.get(provider.site),
             interval=self._observer.schedule.interval(name),
             cost=None if sample is None else sample.cost,
@@ -169,6 +170,7 @@ class View:
             scrapes=state.successes,
             failures=sum(state.failures.values()),
             age=None if sample is None else max(0.0, self._clock() - sample.received_at),
+            problems=() if sample is None else sample.problems,
         )
 
     # --- documents and gateways -------------------------------------------------------------------------------------
@@ -299,6 +301,7 @@ class View:
             admission=None if decision is None else decision.admission.value,
             interval=beat.effective,
             skipped=beat.skipped,
+            problems=frozenset(one.code.value for one in view.problems),
             scrapes={**failures, **({"ok": state.successes} if state.successes else {})},
         )
 
@@ -352,6 +355,10 @@ class View:
         if target in self._board.network.providers:
             return "provider"
         return "site" if target in self._board.network.sites else ""
+
+
+def _last_error(error: store.LastError) -> LastError:
+    return LastError(error.problem.code, error.problem.detail, error.at, error.consecutive)
 
 
 def _document(one: Stored) -> DocumentView:

@@ -8,7 +8,16 @@ from typing import TypeAlias
 import orjson
 from starlette.responses import Response
 
-from grid.debug.view import DocumentView, DrainView, Event, GatewayView, InstanceView, LeaderView, ProviderView
+from grid.debug.view import (
+    DocumentView,
+    DrainView,
+    Event,
+    GatewayView,
+    InstanceView,
+    LastError,
+    LeaderView,
+    ProviderView,
+)
 from grid.model import Candidate, Freshness, GatewayPlan, Kind, Load, Step
 
 Json: TypeAlias = dict[str, object]
@@ -58,8 +67,20 @@ def provider(view: ProviderView) -> Json:
         "saturation": _rounded(load.saturation, 4),
         "load": _rounded(load.load, 4),
         "load_source": load.load_source,
-        "last_error": None if error is None else {"code": error.code, "detail": error.detail, "at": iso(error.at)},
+        "last_error": None if error is None else last_error(error),
+        "problems": [{"code": one.code, "detail": one.detail} for one in view.problems],
         "drained": decision.drained if decision is not None else view.drain is not None,
+    }
+
+
+def last_error(error: LastError) -> Json:
+    """The newest fault of a source, with its age and the next step."""
+    return {
+        "code": error.code,
+        "detail": error.detail,
+        "hint": error.code.hint,
+        "at": iso(error.at),
+        "age_s": _rounded(max(0.0, time.time() - error.at)),
     }
 
 
@@ -96,12 +117,26 @@ def steps(chain: tuple[Step, ...]) -> list[Json]:
 
 
 def explanation(view: ProviderView, plans: Mapping[str, GatewayPlan]) -> Json:
-    """Why a provider is where it is: its own chain of reasons, then its place at every gateway."""
+    """Why a provider is where it is: its own chain of reasons, then its place at every gateway.
+
+    A source that cannot be read now is the first of the reasons.
+    """
     decision = view.decision
+    chain = decision.steps if decision is not None else ()
     return provider_detail(view) | {
-        "steps": steps(decision.steps) if decision is not None else [],
+        "steps": steps((*_source(view.last_error), *chain)),
         "gateways": [_place(name, plan, view.provider.id) for name, plan in sorted(plans.items())],
     }
+
+
+def _source(error: LastError | None) -> tuple[Step, ...]:
+    if error is None or not error.in_a_row:
+        return ()
+    times = "once" if error.in_a_row == 1 else f"{error.in_a_row} times in a row"
+    said = (
+        f"cannot be read, {times}, {max(0.0, time.time() - error.at):.1f} s ago: {error.detail or error.code.meaning}"
+    )
+    return (Step("source", error.code, said + (f"; next: {error.code.hint}" if error.code.hint else "")),)
 
 
 def _place(name: str, plan: GatewayPlan, provider_id: str) -> Json:

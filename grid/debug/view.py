@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from grid.model import Decision, Drain, GatewayPlan, Provider, Reason
+from grid.model import Decision, Drain, GatewayPlan, Problem, Provider, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class LastError:
     code: Reason
     detail: str
     at: float
+    in_a_row: int = 0
+    """Failures without a success since; 0: the source has been read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class ProviderView:
     """One provider: what is configured, what was decided in the newest cycle, how its source does.
 
     ``decision`` is None before the first cycle. ``interval`` is s between scrapes as in force (stretched by the scrape
-    budget), ``cost`` s the last exchange took.
+    budget), ``cost`` s the last exchange took. ``problems``: what was wrong with the newest page, though it was read.
     """
 
     provider: Provider
@@ -57,6 +59,7 @@ class ProviderView:
     scrapes: int = 0
     failures: int = 0
     age: float | None = None
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class Reason(StrEnum):
     METRIC_MISSING = (
         "metric_missing",
         "page",
-        "none of the known pool metrics is on the page",
+        "a pool metric that is looked for is not on the page, by any name known",
         "an EPP writes them about 5 s after its start; later on this is another program, or renamed metrics",
     )
     POOL_MISSING = (
@@ -413,7 +413,7 @@ class Reason(StrEnum):
     BAD_MODEL = ("bad_model", "routing", "no model, a blank one, or one over 256 bytes")
     CAPACITY_EXHAUSTED = ("capacity_exhausted", "routing", "every provider of the model is held back by pressure")
     NO_HEALTHY_SITE = ("no_healthy_site", "routing", "no provider of the model may take work")
-    # --- requests that the reference gateway forwards -------------------------------------------------------------------
+    # --- requests that the reference gateway forwards -----------------------------------------------------------------
     BODY_TOO_LARGE = (
         "body_too_large",
         "forwarding",

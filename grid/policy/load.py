@@ -96,6 +96,7 @@ def assess(
     """
     if sample is None:
         return Load(), memory, (Step("load", Reason.LOAD_UNKNOWN, "never read"),)
+    page = tuple(Step("page", problem.code, problem.detail) for problem in sample.problems)
     reading = clean(sample.reading)
     news = memory.counts(sample)
     observed = _learn(memory.observed, reading, sample) if news else memory.observed
@@ -103,14 +104,14 @@ def assess(
     if news:
         memory = _remember(memory, sample, observed, load)
     if freshness.is_fresh(provider, sample, now):
-        return load, memory, steps
+        return load, memory, (*page, *steps)
     known = Load(
         ready=load.ready,
         ready_source=load.ready_source,
         capacity=load.capacity,
         capacity_source=load.capacity_source,
     )
-    return known, memory, (Step("load", Reason.LOAD_UNKNOWN, "the sample is stale"),)
+    return known, memory, (*page, Step("load", Reason.LOAD_UNKNOWN, "the sample is stale"))
 
 
 def clean(reading: Reading) -> Reading:
@@ -226,7 +227,9 @@ def _measure(provider: Provider, reading: Reading, observed: Observed) -> tuple[
     queue, queue_ratio = _queue(provider, reading)
     kv = reading.kv_cache_utilization
     pool = _pool_saturation(reading)
-    value, source, load_step = _load(saturation, pool, queue_ratio, _ratio(kv, provider.kv_ceiling))
+    value, source, load_step = _load(
+        saturation, pool, queue_ratio, _ratio(kv, provider.kv_ceiling), _why_not(reading, held, capacity)
+    )
     load = Load(
         ready=reading.ready,
         ready_source=reading.ready_source,
@@ -255,9 +258,19 @@ def _held(reading: Reading, observed: Observed) -> tuple[float | None, HeldSourc
         against = f"; the EPP counts only {number(live)}"
         return engine, HeldSource.ENGINE, Step("held", Reason.BYPASS, f"{number(engine)} = {sums}{against}")
     if live is None:
-        return None, None, Step("held", Reason.LOAD_UNKNOWN, "the page counts neither in flight nor what engines run")
+        return None, None, Step("held", Reason.LOAD_UNKNOWN, _not_held(reading))
     detail = f"{number(live)} = {number(reading.in_flight)} in flight + {waiting} in the EPP's queue"
     return live, HeldSource.LIVE, Step("held", Reason.LOAD_KNOWN, detail)
+
+
+def _not_held(reading: Reading) -> str:
+    """What is missing where neither the EPP's count nor the engines' means say what is held."""
+    said = "unknown: no usable count in flight, and "
+    if not reading.ready_endpoints:
+        known = "unknown" if reading.ready_endpoints is None else "0"
+        return f"{said}the means count for nothing while the EPP's ready count is {known}"
+    means = (("running requests", reading.average_running_requests), ("queue size", reading.average_queue_size))
+    return f"{said}no usable mean of {' or '.join(name for name, value in means if value is None)}"
 
 
 def _capacity(
@@ -307,21 +320,30 @@ def _pool_saturation(reading: Reading) -> float | None:
     return reading.pool_saturation
 
 
+def _why_not(reading: Reading, held: float | None, capacity: float | None) -> tuple[str, str]:
+    """Why saturation is no yardstick, and why the EPP's own is none either, for where they are not."""
+    lacking = [name for name, value in (("held", held), ("capacity", capacity)) if value is None]
+    own = f"{' and '.join(lacking)} unknown" if lacking else f"capacity is {number(capacity)}"
+    pool = "no pool saturation" if reading.pool_saturation is None else "its pool saturation is that of an empty pool"
+    return own, pool
+
+
 def _load(
-    saturation: float | None, pool: float | None, queue: float | None, kv: float | None
+    saturation: float | None, pool: float | None, queue: float | None, kv: float | None, why_not: tuple[str, str]
 ) -> tuple[float | None, LoadSource | None, Step]:
     base: float | None
+    no_saturation, no_pool = why_not
     if saturation is not None:
         base, source, said = saturation, LoadSource.SATURATION, "held / capacity"
     elif pool is not None:
-        base, source, said = pool, LoadSource.POOL_SATURATION, "the EPP's own pool saturation"
+        base, source, said = pool, LoadSource.POOL_SATURATION, f"the EPP's own pool saturation, since {no_saturation}"
     elif queue is not None:
-        base, source, said = queue, LoadSource.QUEUE, "queue / queue capacity"
+        base, source, said = queue, LoadSource.QUEUE, f"queue / queue capacity, since {no_saturation}, {no_pool}"
     else:
-        base, source, said = None, LoadSource.KV, ""
+        base, source, said = None, LoadSource.KV, f"{no_saturation}, {no_pool}, no queue to judge"
     if kv is not None and (base is None or kv > base):
-        above = "" if base is None else f", above {number(base)} of {said}"
+        above = f", since {said}" if base is None else f", above {number(base)} of {said}"
         return kv, LoadSource.KV, Step("load", Reason.LOAD_KNOWN, f"{number(kv)} of KV / KV ceiling{above}")
     if base is None:
-        return None, None, Step("load", Reason.LOAD_UNKNOWN, "no signal on the page gives a load")
+        return None, None, Step("load", Reason.LOAD_UNKNOWN, f"no signal on the page gives one: {said}, no KV use")
     return base, source, Step("load", Reason.LOAD_KNOWN, f"{number(base)} = {said}")

@@ -163,7 +163,10 @@ class _PoolReader:
             self.note(Reason.NO_READY_ENDPOINTS, f"{listed} listed")
         if by_epp is not None and not (by_epp and ready) and self.has_mean(dialect):
             self.note(Reason.MEANS_FROZEN, f"ready {ready} now, {by_epp} when the EPP last wrote them")
-        if self.has(dialect.queue) and not self.has(dialect.running):
+        if by_epp and ready:
+            for name in self.missing_means(dialect):
+                self.note(Reason.METRIC_MISSING, f"no {name} on the page")
+        if not dialect.always_lists and self.has(dialect.queue) and not self.has(dialect.running):
             self.note(Reason.MEANS_FLOORED, f"no {dialect.running} on the page")
             if by_epp:
                 self.note(Reason.READY_MAYBE_FROZEN, f"{by_epp} ready, which nothing else on the page confirms")
@@ -212,6 +215,14 @@ class _PoolReader:
 
     def has(self, name: str) -> bool:
         return self.key in self.groups.get(name, _NOTHING)
+
+    def missing_means(self, dialect: Dialect) -> list[str]:
+        """Means that an EPP of this family writes beside the others, and that are not there.
+
+        The oldest family had no mean of running requests at first, which has a reason of its own.
+        """
+        means = (dialect.queue, dialect.running, dialect.kv) if dialect.always_lists else (dialect.queue, dialect.kv)
+        return [name for name in means if not self.has(name) and name not in self.unreadable]
 
     def has_mean(self, dialect: Dialect) -> bool:
         return self.has(dialect.queue) or self.has(dialect.running) or self.has(dialect.kv)

@@ -13,7 +13,7 @@ from grid.bus.lease import Leader
 from grid.bus.order import Position
 from grid.bus.publisher import Published
 from grid.config import Config, parse
-from grid.model import LeaseError, Reading, ReadySource, Reason
+from grid.model import LeaseError, Problem, Reading, ReadySource, Reason
 from grid.overlay import Document
 from grid.signals.scrape import Scrape
 
@@ -64,6 +64,7 @@ class ScriptedScraper:
     cancelled: int = 0
     closed: int = 0
     at: int = 0
+    problems: tuple[Problem, ...] = ()
 
     async def scrape(self) -> Scrape:
         self.starts.append(now())
@@ -79,7 +80,7 @@ class ScriptedScraper:
                 continue
             if isinstance(step, Exception):
                 raise step
-            return Scrape(step, (), now(), self.cost, 100)
+            return Scrape(step, self.problems, now(), self.cost, 100)
 
     async def aclose(self) -> None:
         self.closed += 1

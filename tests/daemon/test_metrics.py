@@ -43,6 +43,17 @@ def test_unknown_has_no_series() -> None:
     assert found["grid_scrape_skipped_total"] == {("east-llama",): 0.0}
 
 
+def test_problems_of_the_newest_page_come_and_go() -> None:
+    metrics = Metrics()
+    metrics.show([ProviderRow("east-llama", "east", problems=frozenset({"bad_value", "poll_errors"}))], [])
+    assert read(metrics)["grid_provider_problems"] == {
+        ("bad_value", "east-llama", "east"): 1.0,
+        ("poll_errors", "east-llama", "east"): 1.0,
+    }
+    metrics.show([ProviderRow("east-llama", "east")], [])
+    assert "grid_provider_problems" not in read(metrics)
+
+
 def test_a_provider_that_is_removed_vanishes() -> None:
     metrics = Metrics()
     east = ProviderRow(

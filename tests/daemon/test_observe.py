@@ -8,6 +8,7 @@ import structlog
 from grid.daemon.metrics import Metrics
 from grid.daemon.observe import MARGIN, Observer, Source
 from grid.daemon.tasks import TaskGuard
+from grid.daemon.troubles import HOLD
 from grid.model import Problem, Reading, Reason, ScrapeError
 from grid.signals.readiness import ProbeResult
 from tests.daemon.parts import ScriptedScraper, gaps, now, reading
@@ -22,11 +23,13 @@ class Watched:
     guard: TaskGuard = field(default_factory=TaskGuard)
     news: list[tuple[float, bool]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    fields: list[Mapping[str, object]] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
 
     def observer(self) -> Observer:
         def change(provider: str, sentence: str, fields: Mapping[str, object]) -> None:
             self.said.append(sentence)
+            self.fields.append(fields)
 
         return Observer(
             self.guard,
@@ -190,6 +193,35 @@ async def test_what_a_source_does_is_said_when_it_changes() -> None:
         "a is read again after 3 failed scrapes",
         "a cannot be read: http://east refuses",
     ]
+    await observer.close()
+
+
+async def test_what_is_wrong_with_a_page_is_said_once_per_change_of_its_codes() -> None:
+    watched = Watched()
+    observer = watched.observer()
+    scraper = ScriptedScraper()
+    start(observer, {"a": scraper})
+    await run(observer, 6)
+    assert watched.said == []
+    for value in ("NaN", "-3"):
+        scraper.problems = (Problem(Reason.BAD_VALUE, value),)
+        await run(observer, 4)
+    scraper.problems = ()
+    await run(observer, 20)
+    scraper.problems = (Problem(Reason.BAD_VALUE, "abc"), Problem(Reason.LIVE_READY_HINT, "off"))
+    await run(observer, 4)
+    scraper.problems = (Problem(Reason.BAD_VALUE, "abc"),)
+    await run(observer, HOLD + 4)
+    scraper.problems = ()
+    await run(observer, HOLD + 4)
+    assert watched.said == [
+        "the page of a: bad_value: NaN",
+        "the page of a: live_ready_hint: off",
+        "the page of a: no longer live_ready_hint",
+        "the page of a: no longer bad_value; nothing is wrong with it any more",
+    ]
+    assert [fields.get("reason") for fields in watched.fields] == ["bad_value", None, None, None]
+    assert watched.fields[1]["problems"] == ["bad_value", "live_ready_hint"]
     await observer.close()
 
 

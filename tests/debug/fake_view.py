@@ -34,6 +34,7 @@ from grid.model import (
     Load,
     LoadSource,
     Picker,
+    Problem,
     Provider,
     Reason,
     Step,
@@ -98,7 +99,16 @@ def make_provider() -> ProviderView:
     )
     error = LastError(Reason.CREDENTIAL_REJECTED, "500 Authentication failed", 1_700_000_000.5)
     return ProviderView(
-        declared, decision, error, interval=2.0, cost=0.004, page_bytes=66_000, scrapes=10, failures=1, age=0.41
+        declared,
+        decision,
+        error,
+        interval=2.0,
+        cost=0.004,
+        page_bytes=66_000,
+        scrapes=10,
+        failures=1,
+        age=0.41,
+        problems=(Problem(Reason.BAD_VALUE, "llm_d_epp_average_queue_size NaN"),),
     )
 
 
@@ -146,6 +156,7 @@ class FakeView:
         InstanceView("pod-1", 7, 12, REVISION, 1_700_000_000.0, 0.4, {"east/east-cluster": 3}),
     )
     extended: bool = True
+    first: ProviderView = field(default_factory=make_provider)
 
     def alive(self) -> Check:
         return self.alive_check
@@ -157,9 +168,8 @@ class FakeView:
         return b"# HELP grid_leader x\n# TYPE grid_leader gauge\ngrid_leader 1.0\n"
 
     def providers(self) -> Sequence[ProviderView]:
-        first = make_provider()
         bare = Provider("west-llama", "west", "west-cluster", (Capability(Kind.INFERENCE_MODEL, "llama"),))
-        return [first, ProviderView(bare)]
+        return [self.first, ProviderView(bare)]
 
     def provider(self, name: str) -> ProviderView | None:
         return next((one for one in self.providers() if one.provider.id == name), None)

@@ -1,8 +1,12 @@
+import time
+from dataclasses import replace
+
 import httpx
 import pytest
 
-from grid.debug import GatewayView, InstanceView
+from grid.debug import GatewayView, InstanceView, LastError
 from grid.debug.render import behind, gateway, iso
+from grid.model import Reason
 from tests.debug.fake_view import OLDER, REVISION, FakeView
 
 
@@ -10,6 +14,7 @@ async def test_a_provider_is_listed_with_the_keys_that_programs_rely_on(client: 
     answer = await client.get("/v1/providers")
     assert answer.headers["content-type"] == "application/json"
     first, bare = answer.json()["providers"]
+    assert first["last_error"].pop("age_s") > 1e6
     assert first == {
         "id": "east-llama",
         "site": "east",
@@ -31,14 +36,17 @@ async def test_a_provider_is_listed_with_the_keys_that_programs_rely_on(client: 
         "last_error": {
             "code": "credential_rejected",
             "detail": "500 Authentication failed",
+            "hint": Reason.CREDENTIAL_REJECTED.hint,
             "at": "2023-11-14T22:13:20.500Z",
         },
+        "problems": [{"code": "bad_value", "detail": "llm_d_epp_average_queue_size NaN"}],
         "drained": False,
     }
     # Nothing is known of the other: unknown is null, never 0.
     assert bare["state"] == "absent"
     unknown = ("age_s", "ready_endpoints", "held", "capacity", "saturation", "load", "last_error", "admission_state")
     assert {bare[key] for key in unknown} == {None}
+    assert bare["problems"] == []
 
 
 async def test_one_provider_shows_more_than_the_listing(client: httpx.AsyncClient) -> None:
@@ -61,6 +69,23 @@ async def test_an_explanation_is_the_chain_of_reasons_and_the_place_at_every_gat
     (place,) = edge["places"]
     assert (place["capability"], place["group"], place["weight"], place["tier"]) == ("llama", 0, 100, "same_site")
     assert edge["steps"][0]["detail"] == "group 0 of 1"
+
+
+async def test_an_explanation_begins_with_a_source_that_cannot_be_read(
+    client: httpx.AsyncClient, view: FakeView
+) -> None:
+    error = LastError(Reason.CREDENTIAL_REJECTED, "http://east: HTTP 500", time.time() - 1.0, in_a_row=3)
+    view.first = replace(view.first, last_error=error)
+    body = (await client.get("/v1/providers/east-llama/explain")).json()
+    source = body["steps"][0]
+    assert (source["rule"], source["reason"]) == ("source", "credential_rejected")
+    assert source["detail"].startswith("cannot be read, 3 times in a row, 1.")
+    assert source["detail"].endswith(f"s ago: http://east: HTTP 500; next: {Reason.CREDENTIAL_REJECTED.hint}")
+    assert body["last_error"]["hint"] == Reason.CREDENTIAL_REJECTED.hint
+    assert 1.0 <= body["last_error"]["age_s"] < 60.0
+    view.first = replace(view.first, decision=None)
+    steps = (await client.get("/v1/providers/east-llama/explain")).json()["steps"]
+    assert [step["rule"] for step in steps] == ["source"], "before the first decision, too"
 
 
 async def test_an_explanation_says_why_a_gateway_leaves_a_provider_out(client: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grid.model import CapacitySource, HeldSource, Load, LoadSource, Provider, Reading, Reason, Sample, Step
+from grid.model import CapacitySource, HeldSource, Load, LoadSource, Problem, Provider, Reading, Reason, Sample, Step
 from grid.policy.load import assess, clean
 from grid.policy.memory import ProviderMemory
 from grid.signals.scan import read_page
@@ -395,3 +395,68 @@ def test_the_level_moves_only_where_the_load_leaves_it_clearly() -> None:
     assert levels == [5, 5, 5, 5, 5, 6, 4, 4, 3, 10000]
     scrapes.read(reading(2))
     assert scrapes.memory.level == 10000, "an unknown load changes nothing"
+
+
+# --- what was wrong with the page ---
+
+
+def _steps(page: Reading, given: Provider = A, *problems: Problem) -> dict[str, str]:
+    taken = replace(sample(page), problems=problems)
+    return {step.rule: step.detail for step in assess(given, taken, ProviderMemory(), 0.0)[2]}
+
+
+def test_what_was_wrong_with_the_page_comes_first_in_the_chain_of_reasons() -> None:
+    problems = (Problem(Reason.BAD_VALUE, "llm_d_epp_average_queue_size NaN"), Problem(Reason.POLL_ERRORS, "3 more"))
+    taken = replace(sample(busy(4)), problems=problems)
+    _, _, steps = assess(A, taken, ProviderMemory(), 0.0)
+    assert steps[:2] == tuple(Step("page", problem.code, problem.detail) for problem in problems)
+    assert [step.rule for step in steps[2:]] == ["held", "capacity", "load"]
+    _, _, stale = assess(A, taken, ProviderMemory(), 1000.0)
+    assert [step.rule for step in stale] == ["page", "page", "load"]
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (reading(3, average_running_requests=2.0), "no usable mean of queue size"),
+        (reading(3, average_queue_size=2.0), "no usable mean of running requests"),
+        (reading(3), "no usable mean of running requests or queue size"),
+        (reading(0), "the means count for nothing while the EPP's ready count is 0"),
+        (reading(None), "the means count for nothing while the EPP's ready count is unknown"),
+    ],
+)
+def test_what_is_held_says_exactly_what_is_missing(page: Reading, said: str) -> None:
+    assert _steps(page)["held"] == f"unknown: no usable count in flight, and {said}"
+
+
+@pytest.mark.parametrize(
+    ("page", "given", "said"),
+    [
+        (busy(5), A, "0.25 = held / capacity"),
+        (
+            reading(2, average_running_requests=2.0, pool_saturation=0.4),
+            A,
+            "0.4 = the EPP's own pool saturation, since held unknown",
+        ),
+        (busy(0, pool_saturation=0.4), LEARNING, "0.4 = the EPP's own pool saturation, since capacity unknown"),
+        (busy(3, 0, pool_saturation=0.4), A, "0.4 = the EPP's own pool saturation, since capacity is 0"),
+        (
+            reading(2, average_queue_size=1.0),
+            A,
+            "0.2 = queue / queue capacity, since held unknown, no pool saturation",
+        ),
+        (
+            reading(2, kv_cache_utilization=0.45),
+            A,
+            "0.5 of KV / KV ceiling, since held unknown, no pool saturation, no queue to judge",
+        ),
+        (
+            reading(None, pool_saturation=1.0, ready_live=0),
+            A,
+            "no signal on the page gives one: held and capacity unknown, its pool saturation is that of an empty pool, "
+            "no queue to judge, no KV use",
+        ),
+    ],
+)
+def test_the_load_says_which_yardstick_it_took_and_why_no_better_one(page: Reading, given: Provider, said: str) -> None:
+    assert _steps(page, given)["load"] == said

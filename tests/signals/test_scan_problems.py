@@ -2,7 +2,7 @@
 
 import pytest
 
-from grid.model import Reading, Reason
+from grid.model import Problem, Reading, Reason
 from grid.signals.scan import ScanResult, compare, read_page
 from tests.signals.pages import GO_LINES, current, flow_control, in_flight, legacy, page, queue
 
@@ -56,6 +56,18 @@ class TestBadValues:
         assert (result.reading.average_running_requests, result.reading.ready) == (6.5, 3)
         assert codes(result) == [Reason.BAD_VALUE]
         assert "llm_d_epp_average_queue_size" in result.problems[0].detail
+
+    @pytest.mark.parametrize("missing", ["queue", "running", "kv"])
+    @pytest.mark.parametrize("prefix", ["llm_d_epp", "llm_d_router_epp"])
+    def test_a_mean_that_is_not_there_is_said_and_harms_no_other(self, missing: str, prefix: str) -> None:
+        names = {
+            "queue": "average_queue_size",
+            "running": "average_running_requests",
+            "kv": "average_kv_cache_utilization",
+        }
+        result = read_page(page(*current(prefix=prefix, **{missing: None})))  # type: ignore[arg-type]
+        assert result.problems == (Problem(Reason.METRIC_MISSING, f"no {prefix}_{names[missing]} on the page"),)
+        assert (result.reading.ready, result.unusable) == (3, None)
 
     def test_a_ready_count_that_is_none_makes_the_means_unknown(self) -> None:
         result = read_page(page(*current(ready="NaN")))
@@ -179,7 +191,7 @@ class TestEndings:
         """A page cut inside a number reads well: 123 becomes 12."""
         result = read_page(page(*current(kv=None)) + b'llm_d_epp_average_kv_cache_utilization{name="llama"} 0.4')
         assert result.reading.kv_cache_utilization is None
-        assert codes(result) == [Reason.TRUNCATED]
+        assert codes(result) == [Reason.METRIC_MISSING, Reason.TRUNCATED]
         assert result.unusable is None
 
     def test_a_page_of_one_unfinished_line(self) -> None:
