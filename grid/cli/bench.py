@@ -20,6 +20,7 @@ class Bench(StrEnum):
     SCRAPE = "scrape"
     ADMISSION = "admission"
     GATEWAY = "gateway"
+    PICK = "pick"
 
 
 def register(app: typer.Typer) -> None:

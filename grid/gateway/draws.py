@@ -68,18 +68,19 @@ class Wheel(Line[T]):
     ``table`` and ``bits`` are open to the picker, which draws two indices at once and reads them without a call.
     """
 
-    __slots__ = ("_rests", "bits", "table", "undecided")
+    __slots__ = ("_low", "_rests", "bits", "table", "undecided")
 
     def __init__(self, members: Sequence[T], weights: Sequence[int], undecided: Any = None) -> None:
         super().__init__(members, weights)
         self.undecided = undecided
         self.bits = (_CELLS_PER_MEMBER * len(self.members) - 1).bit_length()
+        self._low = WORD - self.bits
         self.table: list[Any] = self._cells()
-        self._rests: dict[int, Wheel[T]] = {}
+        self._rests: list[Wheel[T] | None] = [None] * len(self.members) if len(self.members) <= _SMALL else []
 
     def _cells(self) -> list[Any]:
         cells = [self.undecided] * (1 << self.bits)
-        total, low = self.total, WORD - self.bits
+        total, low = self.total, self._low
         begin = 0
         for member, upper in zip(self.members, self._bounds, strict=True):
             end = -(-(upper << WORD) // total)
@@ -91,18 +92,17 @@ class Wheel(Line[T]):
 
     def settle(self, index: int, bits: Bits) -> T:
         """The member of an undecided cell, after drawing the lower bits of the word."""
-        low = WORD - self.bits
-        return self.at(index << low | bits(low))
+        return self.at(index << self._low | bits(self._low))
 
     def at_rest(self, word: int, spot: int) -> T:
         """The member that ``word`` belongs to when the one at ``spot`` is taken out; needs two members or more."""
-        if len(self.members) <= _SMALL:
-            rest = self._rests.get(spot)
-            if rest is None:
-                rest = self._rests[spot] = self._without(spot)
-            cell: T | None = rest.table[word >> WORD - rest.bits]
-            return rest.at(word) if cell is None else cell
-        return super().at_rest(word, spot)
+        if not self._rests:
+            return super().at_rest(word, spot)
+        rest = self._rests[spot]
+        if rest is None:
+            rest = self._rests[spot] = self._without(spot)
+        cell: T | None = rest.table[word >> rest._low]
+        return rest.at(word) if cell is None else cell
 
     def _without(self, spot: int) -> "Wheel[T]":
         return Wheel(self.members[:spot] + self.members[spot + 1 :], self.weights[:spot] + self.weights[spot + 1 :])

@@ -95,6 +95,8 @@ class Group:
     def two(self, first: Place, second: Place, word: int, bits: Bits) -> tuple[Place, Place]:
         """The two drawn, when what stands in the two cells of ``word`` is not two distinct ones with room."""
         wheel = self.wheel
+        if first is second is not NOWHERE and self._free == len(self.places):
+            return first, wheel.at_rest(bits(WORD), first.spot)  # the common one, sooner
         if first is NOWHERE:
             first = wheel.settle(word & self.mask, bits)
         if second is NOWHERE:

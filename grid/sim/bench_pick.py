@@ -1,0 +1,211 @@
+"""What a pick costs, from 2 to 250 sites: picker ``saturation`` on estimates, as the gateway runs it.
+
+``p50_us``: a pick; ``route_p50_us``: with ``route()`` around it, counted and taken back; ``full_p50_us``: when no site
+has room (the last resort); ``shed_p50_us``: when it is refused, the error included. All are medians over means of
+batches, since a clock call costs as much as a pick.
+
+The peer is LiteLLM's router choosing among the same deployments in the same run (extra ``bench``); without it the peer
+is an empty Python call, and the ratio tells how many of those a pick costs. For LiteLLM the ratio tells how many picks
+of ours one of its choices costs.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+from grid.gateway import Router, RoutingError
+from grid.model import AdmissionState, Candidate, Gateway, GatewayPlan, Kind, Network, Picker, Tier, stable_id
+from grid.overlay import Envelope, ProviderSignal, SignalFrame, render, verify
+
+SITES: Final = (2, 4, 16, 64, 250)
+_MODELS: Final = 4
+_STRATEGIES: Final = ("simple-shuffle", "least-busy")
+_NETWORK: Final = "bench"
+
+
+def run(*, sites: Sequence[int] = SITES, batches: int = 60, size: int = 2000) -> list[dict[str, Any]]:
+    """One row per number of sites, then what a frame and a document cost at the largest."""
+    empty = _batches(_empty, batches, size)
+    rows = []
+    for number in sites:
+        row: dict[str, Any] = {"case": f"pick, saturation, {number} sites", "sites": number}
+        row |= {name: round(us, 3) for name, us in _picks(number, batches, size).items()}
+        row["empty_call_us"] = round(empty, 4)
+        peer, took = _peer(number)
+        if took is None:
+            row |= {"peer": f"an empty Python call ({peer})", "ratio": round(row["p50_us"] / empty, 1)}
+        else:
+            row |= {"peer": peer, "peer_p50_us": round(took, 1), "ratio": round(took / row["p50_us"], 1)}
+        rows.append(row)
+    return rows + _changes(max(sites), max(3, batches // 6))
+
+
+def _picks(number: int, batches: int, size: int) -> dict[str, float]:
+    router = Router(bits=random.Random(number).getrandbits)
+    router.apply(_document(number, 1))
+    pick, route, model = router.pick, router.route, _model(0)
+
+    def routed(times: int) -> None:
+        for _ in range(times):
+            with route(model):
+                pass
+
+    def refused(times: int) -> None:
+        for _ in range(times):
+            try:  # noqa: SIM105 - suppress() costs half a microsecond, which is not what is measured
+                pick(model)
+            except RoutingError:
+                pass
+
+    def choose(times: int) -> None:
+        for _ in range(times):
+            pick(model)
+
+    found = {}
+    router.observe(_frame(number, 1), monotonic())
+    found["p50_us"] = _batches(choose, batches, size)
+    found["route_p50_us"] = _batches(routed, batches, size)
+    router.observe(_frame(number, 2, full=1.0), monotonic())
+    found["full_p50_us"] = _batches(choose, batches, size)
+    router.observe(_frame(number, 3, full=1.5), monotonic())
+    found["shed_p50_us"] = _batches(refused, batches, size // 4)
+    return found
+
+
+def _changes(number: int, rounds: int) -> list[dict[str, Any]]:
+    router = Router()
+    document = _document(number, _MODELS)
+    applied, observed = [], []
+    for turn in range(rounds):
+        applied.append(_once(lambda: router.apply(document)))
+        frame = _frame(number, turn)
+        observed.append(_once(lambda frame=frame: router.observe(frame, monotonic())))  # type: ignore[misc]
+    what = f"{number} sites x {_MODELS} models"
+    return [
+        {"case": f"take over a frame, {what}", "p50_ms": round(1e3 * median(observed), 2)},
+        {"case": f"take over a document, {what}", "p50_ms": round(1e3 * median(applied), 2)},
+    ]
+
+
+def _batches(work: Callable[[int], None], batches: int, size: int) -> float:
+    """Median over ``batches`` means of ``size`` times, us; the loop around them is in it."""
+    return 1e6 * median(_once(lambda: work(size)) / size for _ in range(batches))
+
+
+def _once(work: Callable[[], None]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def _nothing() -> None:
+    return None
+
+
+def _empty(times: int) -> None:
+    for _ in range(times):
+        _nothing()
+
+
+def _model(number: int) -> str:
+    return f"bench-model-{number}"
+
+
+def _capacity(site: int) -> int:
+    return 100 + site % 50
+
+
+def _document(sites: int, models: int) -> Envelope:
+    kind = Kind.INFERENCE_MODEL
+    candidates = tuple(
+        Candidate(
+            kind=kind,
+            name=_model(model),
+            site=f"site-{n}",
+            cluster=f"cluster-{n}",
+            provider=f"p{n}",
+            stable_id=stable_id(kind, _model(model), f"site-{n}", f"cluster-{n}"),
+            admission_state=AdmissionState.NEW_AND_EXISTING,
+            selection_tier=Tier.SAME_REGION,
+            fresh=True,
+            rank=n,
+            selection_group=0,
+            traffic_weight=_capacity(n),
+        )
+        for model in range(models)
+        for n in range(sites)
+    )
+    plan = GatewayPlan("edge", "site-0", Picker.SATURATION, candidates)
+    gateway = Gateway("edge", "site-0", picker=Picker.SATURATION)
+    made = render(Network(_NETWORK, {}, {}, {}, uid=_NETWORK), gateway, plan, rendered_at="2026-01-01T00:00:00Z")
+    envelope = verify(made.body).envelope
+    assert envelope is not None  # noqa: S101 - what was just rendered verifies
+    return envelope
+
+
+def _frame(sites: int, sequence: int, *, full: float | None = None) -> SignalFrame:
+    rng = random.Random(sequence)
+    signals = {}
+    for n in range(sites):
+        capacity = _capacity(n)
+        saturation = rng.uniform(0.1, 0.8) if full is None else full
+        signals[f"p{n}"] = ProviderSignal(
+            f"site-{n}",
+            f"cluster-{n}",
+            held=saturation * capacity,
+            capacity=capacity,
+            load=saturation,
+            saturation=saturation,
+            queue=0.0,
+            kv=0.1,
+            ready=4,
+            age_s=0.2,
+            bound_s=600.0,
+            kv_ceiling=0.9,
+        )
+    return SignalFrame(_NETWORK, 1, sequence, 1.0, 0.0, {}, signals, {})
+
+
+def _peer(number: int) -> tuple[str, float | None]:
+    """LiteLLM's name, version and strategy, and the median of its faster strategy in us; why not where it is not."""
+    # Without this it asks the network for a list of prices as it is imported.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    try:
+        import litellm  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        return "the extra bench is not installed", None
+    try:
+        found = version("litellm")
+    except PackageNotFoundError:
+        found = "of unknown version"
+    took = {name: asyncio.run(_litellm(litellm.Router, number, name)) for name in _STRATEGIES}
+    fastest = min(took, key=lambda name: took[name])
+    return f"litellm {found}, {fastest}", took[fastest]
+
+
+async def _litellm(router: Any, number: int, strategy: str) -> float:
+    deployments = [
+        {
+            "model_name": _model(0),
+            "litellm_params": {
+                "model": "openai/bench",
+                "api_base": f"http://127.0.0.1:{10_000 + n}",
+                "api_key": "none",
+                "weight": _capacity(n),
+            },
+        }
+        for n in range(number)
+    ]
+    made = router(model_list=deployments, routing_strategy=strategy)
+    messages = [{"role": "user", "content": "hello"}]
+    took = []
+    for _ in range(40):
+        began = perf_counter()
+        await made.async_get_available_deployment(model=_model(0), request_kwargs={}, messages=messages)
+        took.append(perf_counter() - began)
+    return 1e6 * median(took)
