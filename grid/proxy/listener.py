@@ -20,13 +20,16 @@ KEEP_ALIVE: Final = 75
 _BACKLOG: Final = 2048
 
 
+_EXPECTED_WORDS: Final = ("Invalid HTTP request", "Unsupported upgrade", "No supported WebSocket", "Cancel %s running")
+
+
 class _Expected(logging.Filter):
-    """What clients and providers do wrong is counted and answered, and no fault of the server."""
+    """What clients and providers do wrong, and what is cut off at the end, is no fault of the server."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and isinstance(record.exc_info[1], BrokenAnswerError):
+        if record.exc_info and isinstance(record.exc_info[1], BrokenAnswerError | asyncio.CancelledError):
             return False
-        return not str(record.msg).startswith(("Invalid HTTP request", "Unsupported upgrade", "No supported WebSocket"))
+        return not str(record.msg).startswith(_EXPECTED_WORDS)
 
 
 _EXPECTED: Final = _Expected()
@@ -51,6 +54,7 @@ class Listener:
         self.port = port
         self._config = uvicorn.Config(
             app,
+            interface="asgi3",
             http=protocol,
             log_config=None,
             access_log=False,

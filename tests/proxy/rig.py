@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import uvicorn
 import yaml
 
 from grid.config import Config, parse
 from grid.model import Picker
 from grid.overlay import ProviderSignal, SignalFrame
 from grid.overlay.frames import GatewaySignal
+from grid.proxy.asgi import App
 from grid.proxy.gateway import Gateway, Limits
 from tests.overlay.build import candidate, envelope
+from tests.support.until import until
 
 MODEL = "llama"
 NOBODY = "unix:///nonexistent/redis.sock"
@@ -260,6 +263,31 @@ async def rig(
             )  # fmt: skip
             made.frame()
         yield made
+
+
+@contextlib.asynccontextmanager
+async def served(app: App, http: str) -> AsyncIterator[str]:
+    """``app`` on a uvicorn of the usual kind, which knows nothing of Grid."""
+    application: Any = app
+    settings: Any = {"http": http}
+    config = uvicorn.Config(
+        application, **settings, port=0, log_config=None, access_log=False, lifespan="off", ws="none"
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server._serve())
+    await until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
+
+
+async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = 8.0) -> None:
+    """Poll ``check`` until it says yes."""
+    async with asyncio.timeout(seconds):
+        while not await check():  # noqa: ASYNC110 - the other side is a real server
+            await asyncio.sleep(0.01)
 
 
 def load(settings: Mapping[str, Any]) -> Config:

@@ -1,6 +1,7 @@
 """What clients send that is no good: the stated answer, nothing of it reaches a provider, nothing is held."""
 
 import asyncio
+import contextlib
 import gzip
 from collections.abc import AsyncIterator
 
@@ -9,7 +10,7 @@ import pytest
 from grid.proxy import protocol
 from grid.proxy.gateway import Limits
 from grid.proxy.protocol import HttpProtocol
-from tests.proxy.raw import Line, line, request
+from tests.proxy.raw import line, request
 from tests.proxy.rig import Provider, Rig, Seen, answer, rig
 from tests.support.until import until
 
@@ -168,7 +169,7 @@ async def test_compressed_bodies_are_refused(made: Rig) -> None:
     await nothing_held(made)
 
 
-# --- heads ----------------------------------------------------------------------------------------------------------------
+# --- heads ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,11 +200,13 @@ async def test_heads_that_are_too_large(made: Rig, head: bytes, ended: bool, ste
 async def test_a_head_without_end_is_cut_off(made: Rig) -> None:
     async with line(made.url) as client:
         await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nx: ")
-        with pytest.raises(ConnectionError):
-            for _ in range(200):
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 200:
                 await client.send(b"a" * 65536)
                 await asyncio.sleep(0.01)
-            raise ConnectionError("it went on and on")
+                sent += 1
+        assert sent < 200, "it went on and on"
     await until(lambda: made.gateway.listener.connections == 0)
 
 
@@ -288,4 +291,3 @@ async def test_expect_100_is_honoured_where_the_body_is_wanted(made: Rig) -> Non
 
 def test_the_bounds_are_those_of_the_manual() -> None:
     assert (protocol.HEAD_BYTES, protocol.HEAD_FIELDS) == (65536, 256)
-    assert Line is not None

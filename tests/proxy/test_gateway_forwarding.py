@@ -15,8 +15,14 @@ from grid.model import AdmissionState, ConfigError, DaemonError, Reason
 from grid.proxy import upstreams
 from grid.proxy.gateway import Gateway
 from tests.overlay.build import candidate, envelope
-from tests.proxy.rig import MODEL, Provider, Seen, answer, configuration, load, rig
+from tests.proxy.rig import MODEL, Provider, Rig, Seen, answer, configuration, eventually, load, rig
 from tests.support.until import until
+
+
+def revision(made: Rig) -> str | None:
+    snapshot = made.gateway.client.snapshot
+    assert snapshot is not None
+    return snapshot.revision
 
 
 async def test_a_request_goes_to_a_provider_and_the_answer_comes_back() -> None:
@@ -25,7 +31,7 @@ async def test_a_request_goes_to_a_provider_and_the_answer_comes_back() -> None:
         status, headers, data = await made.ask(body, headers={"content-type": "application/json"})
         assert (status, data) == (200, b'{"from":"east"}')
         assert (headers["x-grid-site"], headers["x-grid-backend"]) == ("east", "east-llama")
-        assert headers["x-grid-revision"] == made.gateway.client.snapshot.revision
+        assert headers["x-grid-revision"] == revision(made)
         seen = made.providers["east"].seen[0]
         assert (seen.method, seen.target, seen.body) == ("POST", "/v1/chat/completions", body)
         assert made.in_flight == made.gateway.in_progress == 0
@@ -237,7 +243,7 @@ async def test_connections_to_a_provider_are_used_again() -> None:
         assert made.providers["east"].connections == 1
 
 
-# --- credentials ----------------------------------------------------------------------------------------------------------
+# --- credentials ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_providers_token_replaces_the_clients_and_is_read_anew(
@@ -265,9 +271,7 @@ async def test_the_providers_token_replaces_the_clients_and_is_read_anew(
         rotated = tmp_path / "new"
         await asyncio.to_thread(rotated.write_text, "second")
         await asyncio.to_thread(rotated.replace, token)
-        async with asyncio.timeout(5):
-            while not await uses("Bearer second"):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: uses("Bearer second"))
         await asyncio.to_thread(token.unlink)
         await asyncio.sleep(0.1)
         assert await uses("Bearer second"), "what was read before stays in use"
@@ -340,7 +344,7 @@ async def test_tls_with_an_authority_and_a_client_certificate_of_our_own(
         await secure.stop()
 
 
-# --- the gateway's own pages ------------------------------------------------------------------------------------------------
+# --- the gateway's own pages ------------------------------------------------------------------------------------------
 
 
 async def test_the_models_of_the_document() -> None:
@@ -389,7 +393,7 @@ async def test_readiness_says_what_it_holds() -> None:
             False,
             False,
         )
-        assert shown["revision"] == made.gateway.client.snapshot.revision
+        assert shown["revision"] == revision(made)
         made.gateway.app.draining = True
         async with made.client.get(f"{made.url}/readyz") as got:
             assert got.status == 503
@@ -430,8 +434,11 @@ async def test_an_unknown_model_and_one_that_nobody_may_take() -> None:
         assert orjson.loads(data)["error"]["type"] == "invalid_request_error"
         assert "retry-after" not in headers
         assert made.counted("", "model_not_found") == 1
-        for state, wanted in ((AdmissionState.NONE, (503, "server_error", "no_healthy_site")),
-                              (AdmissionState.EXISTING_ONLY, (429, "rate_limit_exceeded", "capacity_exhausted"))):  # fmt: skip
+        cases = (
+            (AdmissionState.NONE, (503, "server_error", "no_healthy_site")),
+            (AdmissionState.EXISTING_ONLY, (429, "rate_limit_exceeded", "capacity_exhausted")),
+        )
+        for state, wanted in cases:
             made.gateway.client.apply(envelope(candidate("east-llama", admission_state=state)))
             status, headers, data = await made.ask()
             error = orjson.loads(data)["error"]
