@@ -266,7 +266,9 @@ class Connection:
             if client is not None:
                 await _close(client)
             if isinstance(error, CLIENT_ERRORS):
-                raise bus_error(error, self._where, "connecting to Redis") from error
+                found = bus_error(error, self._where, "connecting to Redis")
+                # Whatever the server said: without a connection there is no bus.
+                raise BusError(found.message, reason=found.reason, hint=found.hint) from error
             raise
 
     async def _greet(self, client: Redis) -> None:

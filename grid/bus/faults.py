@@ -22,18 +22,27 @@ CLIENT_ERRORS = (redis_errors.RedisError, OSError, asyncio.TimeoutError)
 """All that a call to Redis may raise, ``TimeoutError`` of a whole call included."""
 
 
+class RefusedError(BusError):
+    """The server is there and answered: it refused this one command."""
+
+
 def moved_away(error: BaseException) -> bool:
     """Whether the address must be looked up afresh: the server is gone, a replica by now, or holds other slots."""
     return isinstance(error, _MOVED_AWAY) or _is_replica(error)
 
 
 def bus_error(error: BaseException, address: str, doing: str) -> BusError:
-    """The BusError that says what ``error`` means; ``doing`` is what was attempted, ``address`` holds no secret."""
+    """The BusError that says what ``error`` means; ``doing`` is what was attempted, ``address`` holds no secret.
+
+    A RefusedError where the server answered and would answer other commands.
+    """
     reason, detail = _judge(error)
     hint = _hint(error)
     if reason is Reason.BUS_TIMEOUT and address.startswith("rediss"):
         hint = "the server may be frozen or swapping, or not speak TLS at this port"
-    return BusError(f"{doing} at {address} failed: {detail}", reason=reason, hint=hint)
+    answered = reason in (Reason.BUS_REFUSED, Reason.BUS_WRONG_TYPE) and not moved_away(error)
+    kind = RefusedError if answered else BusError
+    return kind(f"{doing} at {address} failed: {detail}", reason=reason, hint=hint)
 
 
 def _judge(error: BaseException) -> tuple[Reason, str]:
@@ -46,7 +55,9 @@ def _judge(error: BaseException) -> tuple[Reason, str]:
         return Reason.BUS_TIMEOUT, str(error) or "no answer in time"
     if isinstance(error, redis_errors.ConnectionError | OSError):
         return Reason.BUS_UNREACHABLE, str(error) or error.__class__.__name__
-    return Reason.BUS_REFUSED, f"{error.__class__.__name__}: {error}"
+    # Before Redis 7 the error of a command inside a script comes as text in another error.
+    wrong_type = isinstance(error, redis_errors.ResponseError) and "WRONGTYPE" in str(error)
+    return Reason.BUS_WRONG_TYPE if wrong_type else Reason.BUS_REFUSED, f"{error.__class__.__name__}: {error}"
 
 
 def _hint(error: BaseException) -> str | None:

@@ -159,3 +159,20 @@ redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - tonumber(ARGV[3]))
 return 'OK'
 """,
 )
+
+REPAIR = Script(
+    "repair",
+    """
+-- KEYS: any ; ARGV: the type that each must have
+local removed = {}
+for index = 1, #KEYS do
+  local kind = redis.call('TYPE', KEYS[index]).ok
+  if kind ~= 'none' and kind ~= ARGV[index] then
+    redis.call('DEL', KEYS[index])
+    table.insert(removed, KEYS[index])
+    table.insert(removed, kind)
+  end
+end
+return removed
+""",
+)

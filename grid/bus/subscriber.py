@@ -14,12 +14,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from grid.bus.backoff import Backoff
 from grid.bus.connect import Connection, Feed
+from grid.bus.faults import RefusedError
 from grid.bus.files import write_atomic
 from grid.bus.holding import Announcement, Delivery, Holding, Source, read_announcement, saved_position
 from grid.bus.keys import HEARTBEATS
@@ -31,6 +32,8 @@ from grid.model import BusError, OverlayError, Problem, Reason
 from grid.overlay import Scope, SignalFrame
 
 log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 REREAD = 30.0
 """s between looks at what is stored while nothing else gives cause; spread by a fifth either way."""
@@ -332,8 +335,8 @@ class Subscriber:
         self._wanted.set()
 
     async def _read(self, connection: Connection) -> None:
-        await self._read_document(connection)
-        await self._read_frame(connection)
+        await self._look(self._read_document(connection))
+        await self._look(self._read_frame(connection))
         while True:
             try:
                 async with asyncio.timeout(self._reread * self._rng.uniform(0.8, 1.2)):
@@ -342,8 +345,18 @@ class Subscriber:
                 self._full = False
             self._wanted.clear()
             full, self._full = self._full, False
-            if full or await self._is_newer(connection):
-                await self._read_document(connection)
+            if full or await self._look(self._is_newer(connection)):
+                await self._look(self._read_document(connection))
+
+    async def _look(self, reading: Coroutine[Any, Any, _T]) -> _T | None:
+        """Read; where something else has written the key, what is held stays until the daemon has written it anew."""
+        try:
+            return await reading
+        except RefusedError as error:
+            if error.reason is not Reason.BUS_WRONG_TYPE:
+                raise
+            self._note("a key of the bus is of no use; what is held stays", Problem(error.reason, str(error)))
+            return None
 
     async def _is_newer(self, connection: Connection) -> bool:
         epoch, version, revision = await connection.command(
@@ -426,7 +439,7 @@ class Subscriber:
             try:
                 await write_report(connection, report(self.state))
             except BusError as error:
-                if error.reason is not Reason.BUS_REFUSED:
+                if not isinstance(error, RefusedError):
                     raise
                 self._note("report refused", Problem(error.reason, str(error)))
             await asyncio.sleep(REPORT_INTERVAL * self._rng.uniform(0.8, 1.2))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import structlog
 from grid import __version__
 from grid.bus.address import Place
 from grid.bus.connect import BusSettings, Connection
+from grid.bus.faults import RefusedError
 from grid.bus.lease import LeaderLease
 from grid.bus.publisher import Publisher
 from grid.bus.server import EmbeddedServer
@@ -29,7 +31,7 @@ from grid.daemon.drains import in_force
 from grid.daemon.events import EventLog
 from grid.daemon.keeper import Keeper
 from grid.daemon.leadership import Leadership
-from grid.daemon.link import Link
+from grid.daemon.link import Link, Told
 from grid.daemon.metrics import Metrics
 from grid.daemon.observe import Observer
 from grid.daemon.reload import Reloader
@@ -80,9 +82,11 @@ class Daemon:
         self._dry_run = dry_run
         self._clock = clock
         self._guard = TaskGuard(lambda name: self.metrics.faults.labels(name.split(" ")[0]).inc())
-        self._link = Link(self._bus_changed)
+        self._link = Link(self._bus_changed, self._bus_refused, clock)
         self._shelf = Shelf()
         self._ticker = Ticker(clock, on_kick=lambda job: self.metrics.kicks.labels(job).inc())
+        self._told = Told(clock)
+        self._repairing: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._embedded: EmbeddedServer | None = None
         self._recording: RecordingWriter | None = None
@@ -369,6 +373,29 @@ class Daemon:
         self._leadership.bell.ring()
         self._delivery.retry()
         self._cycle.ask(urgent=True)
+
+    def _bus_refused(self, error: RefusedError, news: bool) -> None:
+        if error.reason is Reason.BUS_WRONG_TYPE and not self._dry_run:
+            if self._repairing is None or self._repairing.done():
+                self._repairing = self._guard.errand("repair", partial(self._repair, error))
+        elif news:
+            self._tell("bus", error.message, warn=True, reason=error.reason.value, hint=error.hint)
+
+    async def _repair(self, cause: RefusedError) -> None:
+        try:
+            removed = await self._keeper.repair()
+        except BusError:
+            removed = []  # the link has told
+        if not removed and self._told.news(cause.message):
+            self._tell("bus", cause.message, warn=True, reason=cause.reason.value, hint=cause.hint)
+        for key, kind in removed:
+            sentence = f"the key {key} was a {kind}, which is none of ours; it was removed and is written anew"
+            if self._told.news(sentence):
+                self._tell("bus", sentence, warn=True, key=key, reason=cause.reason.value, hint=cause.hint)
+        if removed:
+            self._leadership.bell.ring()
+            self._delivery.retry()
+            self._cycle.ask(urgent=True)
 
     def _lead(self) -> None:
         lease = self._leadership.lease

@@ -132,7 +132,7 @@ class Delivery:
         except LeaseError:
             raise
         except BusError as error:
-            if error.reason is not Reason.BUS_REFUSED:
+            if error.reason not in (Reason.BUS_REFUSED, Reason.BUS_WRONG_TYPE):
                 self._failed(order, {document.gateway: error for document in documents})
                 return
         # One document's fault must not stop the others, and it should be known whose it is: one by one.

@@ -16,6 +16,7 @@ import structlog
 
 from grid.bus.lease import LeaderLease
 from grid.bus.publisher import Publisher
+from grid.bus.repair import Removed, repair
 from grid.daemon.board import Board
 from grid.daemon.drains import in_force, merged
 from grid.daemon.link import Link
@@ -130,6 +131,20 @@ class Keeper:
                     self._shelf.put(stored)
                     if self._disk is not None:
                         await self._disk.save_document(gateway, stored.document)
+
+    async def repair(self) -> list[Removed]:
+        """Remove keys that something else wrote as another type, and put back what only we know. Raises BusError.
+
+        Documents, frames and the memory are written anew in any case; drains are not.
+        """
+        drains = in_force(self._board.drains.values(), self._wall())
+        with self._link.watch():
+            removed = await repair(self._publisher.connection, self._board.network.gateways)
+            if any(key == self._publisher.keys.drains for key, _ in removed):
+                for drain in drains.values():
+                    await self._publisher.set_drain(drain)
+        self._board.memory_urgent = True
+        return removed
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

@@ -127,6 +127,8 @@ class View:
     def _bus_check(self) -> Check:
         if self._link.fault is not None:
             return Check("bus", False, self._link.fault.message, not self._dry_run)
+        if self._link.refusal is not None:
+            return Check("bus", False, self._link.refusal.message, not self._dry_run)
         where = self._publisher.connection.where
         return Check("bus", self._link.up, where if self._link.up else f"no answer from {where} yet", not self._dry_run)
 

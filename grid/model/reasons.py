@@ -368,7 +368,13 @@ class Reason(StrEnum):
     BUS_TIMEOUT = ("bus_timeout", "bus", "Redis does not answer in time", "the server may be frozen or swapping")
     BUS_AUTH = ("bus_auth", "bus", "Redis refuses the user or the password", "check bus.username and bus.password_file")
     BUS_TLS = ("bus_tls", "bus", "the TLS handshake with Redis failed", "check bus.tls")
-    BUS_REFUSED = ("bus_refused", "bus", "Redis refuses the command", "read its message; it may be out of memory")
+    BUS_REFUSED = ("bus_refused", "bus", "Redis answers, but refuses the command", "read its message")
+    BUS_WRONG_TYPE = (
+        "bus_wrong_type",
+        "bus",
+        "a key of ours has a type that it never has: something else wrote it",
+        "the daemon removes such a key and writes it anew; look for another program that uses this Redis",
+    )
     BUS_NO_SERVER = (
         "bus_no_server",
         "bus",

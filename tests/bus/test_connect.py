@@ -12,6 +12,7 @@ import trustme
 from grid.bus import BusSettings, Connection, EmbeddedServer, connect
 from grid.bus.address import Place
 from grid.bus.connect import Feed
+from grid.bus.faults import RefusedError
 from grid.bus.scripts import Script
 from grid.model import BusError, Reason
 from tests.bus.conftest import Connect
@@ -359,8 +360,8 @@ class TestFaults:
         await connection.command("SET", connection.keys.leader, "x")
         with pytest.raises(BusError) as caught:
             await connection.command("HGET", connection.keys.leader, "epoch")
-        assert caught.value.reason is Reason.BUS_REFUSED
+        assert caught.value.reason is Reason.BUS_WRONG_TYPE
         assert "WRONGTYPE" in str(caught.value)
-        with pytest.raises(BusError):
+        with pytest.raises(RefusedError):
             await connection.many([("GET", connection.keys.signal), ("HGET", connection.keys.leader, "epoch")])
         assert await connection.command("PING") == b"PONG"

@@ -210,3 +210,59 @@ async def test_what_an_operator_and_the_pages_have_taught_survives_a_restart_on_
                 "west-llama": "existing_only",
             }
             assert (await client.get("/v1/drains")).json()["drains"][0]["reason"] == "disk"
+
+
+async def test_keys_that_something_else_wrote_are_removed_named_once_and_written_anew(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    keys = {
+        name: f"grid:{{acme}}:{name}"
+        for name in ("overlay:edge", "history:edge", "memory", "drains", "signal", "leader")
+    }
+
+    def spoil(*names: str) -> None:
+        with redis.client() as plain:
+            for name in names:
+                plain.execute_command("DEL", keys[name])
+                plain.execute_command("SADD", keys[name], "garbage")
+
+    def types() -> dict[str, str]:
+        with redis.client() as plain:
+            return {name: plain.type(key).decode() for name, key in keys.items()}
+
+    async with (
+        serving("east", "west") as pages,
+        Watcher(redis.url) as watcher,
+        running(Fleet(pages, redis.url, tmp_path).daemon()) as client,
+    ):
+        await until(lambda: watcher.documents)
+        await client.post("/v1/drains", json={"target": "west"})
+        await until(lambda: watcher.states()["west-llama"] == "existing_only")
+        wanted = {
+            "overlay:edge": "hash",
+            "history:edge": "stream",
+            "memory": "hash",
+            "drains": "hash",
+            "signal": "string",
+            "leader": "hash",
+        }
+        for names in ([name for name in keys if name != "leader"], ["leader"], ["overlay:edge"]):
+            await asyncio.to_thread(spoil, *names)
+            # What is refused is found at the next use; for the history that is the next publication.
+            if "history:edge" in names:
+                await pages.put("east", page(0))
+            deadline = time.monotonic() + 15
+            while await asyncio.to_thread(types) != wanted:
+                assert time.monotonic() < deadline, await asyncio.to_thread(types)
+                await asyncio.sleep(0.05)
+        await until(lambda: watcher.states() == {"east-llama": "none", "west-llama": "existing_only"})
+        await answer(client, "/readyz", lambda got: got.status_code == 200)
+        events = (await client.get("/v1/history", params={"kind": "bus"})).json()["events"]
+        said = [one["sentence"] for one in events]
+        assert not [one for one in said if "away" in one], "a refused command is an answer"
+        assert len([one for one in said if "answers" in one]) == 1
+        # A frame replaces whatever lies there, so its key was never refused.
+        named = [key for name, key in keys.items() if name != "signal"]
+        for key in named:
+            assert len([one for one in said if f"the key {key} was a set" in one]) == 1, said
+        assert len(said) - len([one for one in said if keys["signal"] in one]) == 1 + len(named), said

@@ -1,6 +1,7 @@
 import pytest
 
-from grid.daemon.link import Link
+from grid.bus.faults import RefusedError
+from grid.daemon.link import QUIET, RECENT, Link
 from grid.model import BusError, LeaseError, Reason
 
 
@@ -11,6 +12,10 @@ def away(reason: Reason = Reason.BUS_UNREACHABLE) -> BusError:
 def fail(link: Link, error: BusError) -> None:
     with pytest.raises(type(error)), link.watch():
         raise error
+
+
+def _refusal(link: Link) -> RefusedError | None:
+    return link.refusal
 
 
 def test_it_is_not_up_before_it_has_answered() -> None:
@@ -52,3 +57,35 @@ def test_other_errors_say_nothing_about_the_bus() -> None:
         raise ValueError("bug")
     assert not link.up
     assert link.fault is None
+
+
+def test_a_refused_command_is_an_answer_and_news_once_in_a_while() -> None:
+    now = [100.0]
+    changes: list[BusError | None] = []
+    heard: list[tuple[str, bool]] = []
+    link = Link(changes.append, lambda error, news: heard.append((error.message, news)), lambda: now[0])
+    full, typed = (RefusedError(text, reason=Reason.BUS_REFUSED) for text in ("out of memory", "wrong type"))
+    fail(link, full)
+    assert link.up
+    assert _refusal(link) is full
+    assert changes == [None], "it answers"
+    fail(link, full)
+    fail(link, typed)
+    assert heard == [("out of memory", True), ("out of memory", False), ("wrong type", True)]
+    with link.watch():
+        pass
+    assert changes == [None], "and it was never away"
+    now[0] += RECENT
+    assert _refusal(link) is None
+    now[0] += QUIET
+    fail(link, full)
+    assert heard[-1] == ("out of memory", True)
+
+
+def test_however_many_refusals_there_are_few_are_remembered() -> None:
+    heard: list[bool] = []
+    link = Link(lambda _: None, lambda _, news: heard.append(news), lambda: 0.0)
+    for number in range(200):
+        fail(link, RefusedError(str(number), reason=Reason.BUS_REFUSED))
+    assert all(heard)
+    assert len(link._told._said) <= 64
