@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from grid.bus.lease import Leader
 from grid.bus.reports import Report
 from grid.config import Config
+from grid.daemon.drains import Ends
 from grid.daemon.planner import Planned
 from grid.model import Drain, Network
 from grid.policy import PolicyMemory, PreviousCandidate
@@ -35,12 +36,18 @@ class Board:
     cycled_at: float = 0.0
     drains: Mapping[str, Drain] = field(default_factory=dict)
     """By target; those that have ended may still be in it."""
+    ends: Ends = field(default_factory=Ends)
+    """When they end."""
     previous: Mapping[str, tuple[PreviousCandidate, ...]] = field(default_factory=dict)
     reports: tuple[Report, ...] = ()
     reported_at: float = 0.0
     leader: Leader | None = None
     leader_at: float = 0.0
     stopping: bool = False
+
+    def drained(self) -> dict[str, Drain]:
+        """The drains in force now, by target."""
+        return self.ends.in_force(self.drains.values())
 
     @property
     def interval(self) -> float:

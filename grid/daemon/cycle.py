@@ -14,7 +14,6 @@ import structlog
 
 from grid.daemon.board import Board
 from grid.daemon.delivery import Delivery, Order
-from grid.daemon.drains import in_force
 from grid.daemon.events import EventLog
 from grid.daemon.frames import lost
 from grid.daemon.leadership import Leadership
@@ -116,7 +115,7 @@ class Cycle:
                     memory=board.memory,
                     now=now,
                     probes=seen.probes,
-                    drains=in_force(board.drains.values(), wall),
+                    drains=board.drained(),
                     round_complete=self._observer.round_complete,
                     previous=board.previous,
                 ),

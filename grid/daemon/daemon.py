@@ -27,7 +27,7 @@ from grid.daemon import frames, housekeeping
 from grid.daemon.board import Board
 from grid.daemon.cycle import Cycle
 from grid.daemon.delivery import Delivery, Order
-from grid.daemon.drains import in_force
+from grid.daemon.drains import Ends
 from grid.daemon.events import EventLog
 from grid.daemon.keeper import Keeper
 from grid.daemon.leadership import Leadership
@@ -218,7 +218,7 @@ class Daemon:
     # --- its parts --------------------------------------------------------------------------------------------------
 
     def _assemble(self, config: Config, network: Network, settings: BusSettings, sign: Sign | None) -> None:
-        self._board = Board(config, network)
+        self._board = Board(config, network, ends=Ends(self._clock))
         self._board.cycled_at = self._clock()
         self._make_bus_side(config, network, settings, sign)
         self._make_work()
@@ -426,7 +426,7 @@ class Daemon:
         self._guard.errand("keep documents", self._keeper.keep_documents)
 
     def _drains_changed(self, sentence: str) -> None:
-        drains = in_force(self._board.drains.values(), time.time())
+        drains = self._board.drained()
         self._tell("drain", sentence, drained=sorted(drains))
         if self._recording is not None:
             self._recording.drains(drains, now=self._clock())

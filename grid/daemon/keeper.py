@@ -6,10 +6,10 @@ an operator's hand must not vanish with a server.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any
 
 import orjson
 import structlog
@@ -18,7 +18,6 @@ from grid.bus.lease import LeaderLease
 from grid.bus.publisher import Publisher
 from grid.bus.repair import Removed, repair
 from grid.daemon.board import Board
-from grid.daemon.drains import in_force, merged
 from grid.daemon.link import Link
 from grid.daemon.planner import previous_of
 from grid.daemon.shelf import Shelf
@@ -72,7 +71,7 @@ class Keeper:
         if state is not None:
             age = max(0.0, self._wall() - _number(state.get("saved_at")))
             self._board.memory = PolicyMemory.from_json(state.get("memory"), self._clock() - age)
-            self._board.drains = in_force(_drains(state.get("drains")), self._wall())
+            self._board.drains = self._board.ends.in_force(_drains(state.get("drains")))
         for gateway, data in (await self._disk.load_documents()).items():
             envelope = verify(data).envelope
             if envelope is not None and gateway in self._board.network.gateways:
@@ -91,13 +90,13 @@ class Keeper:
             remembered = await self._publisher.load_memory()
             if remembered is not None:
                 self._board.memory = PolicyMemory.from_json(remembered.memory, self._clock() - remembered.age_s)
-        stored = await self._publisher.drains(self._wall())
+        stored = await self._stored_drains()
         if not found and not stored:
-            for drain in in_force(self._board.drains.values(), self._wall()).values():
+            for drain in self._board.drained().values():
                 await self._publisher.set_drain(drain)
                 _log.info("a drain that the bus had lost is in force again", target=drain.target)
         else:
-            self._board.drains = by_target(stored.values())
+            self._board.drains = stored
         self._own_memory = True
 
     async def refresh_documents(self) -> bool:
@@ -137,7 +136,7 @@ class Keeper:
 
         Documents, frames and the memory are written anew in any case; drains are not.
         """
-        drains = in_force(self._board.drains.values(), self._wall())
+        drains = self._board.drained()
         with self._link.watch():
             removed = await repair(self._publisher.connection, self._board.network.gateways)
             if any(key == self._publisher.keys.drains for key, _ in removed):
@@ -167,9 +166,8 @@ class Keeper:
 
     async def drain(self, target: str, *, until: float | None, reason: str) -> tuple[Drain, bool]:
         """Put a drain in force, on the bus first; the later end holds. Raises BusError."""
-        now = self._wall()
-        held = (await self._publisher.drains(now)).get(target)
-        drain, moved = merged(held, Drain(target, target, reason, now, until), now)
+        held = (await self._stored_drains()).get(target)
+        drain, moved = self._board.ends.merged(held, Drain(target, target, reason, self._wall(), until))
         if moved:
             await self._publisher.set_drain(drain)
         self._board.drains = {**self._board.drains, target: drain}
@@ -178,9 +176,8 @@ class Keeper:
 
     async def undrain(self, drain_id: str) -> bool:
         """Take a drain back; whether there was one. Raises BusError."""
-        now = self._wall()
-        known = any(one.id == drain_id for one in in_force(self._board.drains.values(), now).values())
-        found = drain_id in await self._publisher.drains(now) or known
+        known = [*self._board.drained().values(), *(await self._stored_drains()).values()]
+        found = any(one.id == drain_id for one in known)
         await self._publisher.remove_drain(drain_id)
         self._board.drains = {target: one for target, one in self._board.drains.items() if one.id != drain_id}
         self._board.memory_urgent = True
@@ -193,15 +190,16 @@ class Keeper:
         """
         if self._board.leader is None:
             return False
-        found = by_target((await self._publisher.drains(self._wall())).values())
-        changed = found != in_force(self._board.drains.values(), self._wall())
+        found = await self._stored_drains()
+        changed = found != self._board.drained()
         self._board.drains = found
         return changed
 
-
-def by_target(drains: Any) -> dict[str, Drain]:
-    """Drains by what they drain."""
-    return {drain.target: drain for drain in drains}
+    async def _stored_drains(self) -> dict[str, Drain]:
+        """Those on the bus that are in force, by target."""
+        lying = (await self._publisher.drains(-math.inf)).values()
+        self._board.ends.keep([*lying, *self._board.drains.values()])
+        return self._board.ends.in_force(lying)
 
 
 def _number(value: object) -> float:

@@ -12,7 +12,6 @@ from grid.bus.reports import Report
 from grid.bus.store import Stored
 from grid.daemon.board import Board
 from grid.daemon.delivery import Delivery
-from grid.daemon.drains import in_force
 from grid.daemon.events import EventLog
 from grid.daemon.keeper import Keeper
 from grid.daemon.leadership import Leadership
@@ -158,14 +157,15 @@ class View:
         return {} if planned is None else planned.plans
 
     def _provider(self, provider: Provider) -> ProviderView:
-        name, planned, drains = provider.id, self._board.planned, in_force(self._board.drains.values(), time.time())
+        name, planned, drains = provider.id, self._board.planned, self._board.drained()
+        drain = drains.get(name) or drains.get(provider.site)
         state = self._observer.store.state(name)
         sample, error = state.sample, state.last_error
         return ProviderView(
             provider=provider,
             decision=None if planned is None else planned.decisions.get(name),
             last_error=None if error is None else _last_error(error),
-            drain=drains.get(name) or drains.get(provider.site),
+            drain=None if drain is None else self._board.ends.shown(drain),
             interval=self._observer.schedule.interval(name),
             cost=None if sample is None else sample.cost,
             page_bytes=None if sample is None else sample.page_bytes,
@@ -262,8 +262,8 @@ class View:
 
     def drains(self) -> Sequence[DrainView]:
         """In force now."""
-        drains = in_force(self._board.drains.values(), time.time())
-        return [DrainView(drain, self._kind(drain.target)) for _, drain in sorted(drains.items())]
+        drains = self._board.drained()
+        return [self._drain(drain) for _, drain in sorted(drains.items())]
 
     def history(self) -> Sequence[Event]:
         """What happened."""
@@ -282,7 +282,7 @@ class View:
         self._metrics.show(
             [self._row(one) for one in self.providers()], [self._gateway_row(g) for g in self.gateways()]
         )
-        self._metrics.drains.set(len(in_force(self._board.drains.values(), time.time())))
+        self._metrics.drains.set(len(self._board.drained()))
         return await asyncio.to_thread(self._metrics.exposition)
 
     def _row(self, view: ProviderView) -> ProviderRow:
@@ -336,8 +336,8 @@ class View:
         with self._link.watch():
             drain, moved = await self._keeper.drain(target, until=until, reason=reason)
         if moved:
-            self._on_drain(_said(drain, kind))
-        return DrainView(drain, kind, moved)
+            self._on_drain(self._said(drain, kind))
+        return self._drain(drain, moved)
 
     async def undrain(self, drain_id: str) -> None:
         """As ``drain``."""
@@ -353,6 +353,14 @@ class View:
         """As SIGHUP."""
         return await self._reload()
 
+    def _drain(self, drain: Drain, moved: bool = True) -> DrainView:
+        return DrainView(self._board.ends.shown(drain), self._kind(drain.target), moved)
+
+    def _said(self, drain: Drain, kind: str) -> str:
+        left = self._board.ends.left(drain)
+        length = "until it is taken back" if math.isinf(left) else f"for {left:.0f} s"
+        return f"{kind} {drain.target} is drained {length}" + (f": {drain.reason}" if drain.reason else "")
+
     def _kind(self, target: str) -> str:
         if target in self._board.network.providers:
             return "provider"
@@ -365,12 +373,6 @@ def _last_error(error: store.LastError) -> LastError:
 
 def _document(one: Stored) -> DocumentView:
     return DocumentView(one.gateway, one.epoch, one.version, one.revision, one.published_at, one.document, one.reason)
-
-
-def _said(drain: Drain, kind: str) -> str:
-    left = math.inf if drain.until is None else drain.until - time.time()
-    length = "until it is taken back" if math.isinf(left) else f"for {left:.0f} s"
-    return f"{kind} {drain.target} is drained {length}" + (f": {drain.reason}" if drain.reason else "")
 
 
 def _wall(text: str) -> float | None:

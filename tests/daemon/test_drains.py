@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grid.daemon.drains import in_force, merged, over
+from grid.daemon.drains import Ends
 from grid.model import Drain
 
 ends = st.none() | st.floats(min_value=0, max_value=1000)
@@ -9,6 +10,10 @@ ends = st.none() | st.floats(min_value=0, max_value=1000)
 
 def drain(until: float | None, reason: str = "", created: float = 0.0) -> Drain:
     return Drain("east", "east", reason, created, until)
+
+
+def merged(held: Drain | None, asked: Drain, now: float) -> tuple[Drain, bool]:
+    return Ends(wall=lambda: now).merged(held, asked)
 
 
 def test_a_longer_drain_extends() -> None:
@@ -47,5 +52,59 @@ def test_in_whatever_order_they_come_the_latest_end_holds(asked: list[float | No
 
 def test_those_in_force_and_those_over() -> None:
     drains = [Drain("a", "a", until=10), Drain("b", "b", until=20), Drain("c", "c")]
-    assert set(in_force(drains, 10)) == {"b", "c"}
-    assert [one.id for one in over({one.target: one for one in drains}, 10)] == ["a"]
+    assert set(Ends(wall=lambda: 10).in_force(drains)) == {"b", "c"}
+
+
+class Clocks:
+    """A monotonic clock and a wall clock that may be set."""
+
+    def __init__(self) -> None:
+        self.now, self.offset = 5000.0, 1_000_000.0
+        self.ends = Ends(lambda: self.now, lambda: self.now + self.offset)
+
+    def drained(self, seconds: float, name: str = "east") -> Drain:
+        return Drain(name, name, until=self.now + self.offset + seconds)
+
+
+@pytest.mark.parametrize("step", [-86_400.0, -30.0, 30.0, 86_400.0])
+def test_a_step_of_the_wall_clock_moves_no_end_that_was_seen(step: float) -> None:
+    clocks = Clocks()
+    drain = clocks.drained(60)
+    assert clocks.ends.left(drain) == 60
+    clocks.offset += step
+    clocks.now += 59
+    assert clocks.ends.in_force([drain]) == {"east": drain}
+    assert clocks.ends.shown(drain).until == pytest.approx(clocks.now + clocks.offset + 1)
+    clocks.now += 1
+    assert clocks.ends.in_force([drain]) == {}
+    clocks.ends.keep([drain])
+    assert clocks.ends.in_force([drain]) == {}, "it does not come back while it lies on the bus"
+
+
+@pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
+def test_the_later_end_holds_across_a_step(step: float) -> None:
+    clocks = Clocks()
+    held = clocks.drained(600)
+    assert clocks.ends.left(held) == 600
+    clocks.offset += step
+    assert clocks.ends.merged(held, clocks.drained(60)) == (held, False)
+    longer, moved = clocks.ends.merged(held, clocks.drained(900))
+    assert moved
+    assert clocks.ends.left(longer) == 900
+
+
+def test_what_lies_nowhere_is_forgotten() -> None:
+    clocks = Clocks()
+    drain = clocks.drained(60)
+    clocks.ends.left(drain)
+    clocks.ends.keep([])
+    clocks.offset += 30
+    assert clocks.ends.left(drain) == 30, "as of a process that sees it for the first time"
+
+
+def test_an_end_is_shown_as_it_was_set_while_nobody_sets_the_clock() -> None:
+    clocks = Clocks()
+    drain = clocks.drained(60)
+    clocks.now += 30
+    assert clocks.ends.shown(drain) is drain
+    assert clocks.ends.shown(Drain("west", "west")).until is None
