@@ -141,7 +141,6 @@ class Observer:
 
     async def _scrape(self, name: str, source: Source) -> None:
         started = self._clock()
-        cost: float | None = None
         try:
             async with asyncio.timeout(source.timeout + MARGIN):
                 scrape = await source.scraper.scrape()
@@ -153,20 +152,21 @@ class Observer:
             self._failed(name, Problem(Reason.INTERNAL, f"{type(error).__name__}: {error}"))
             raise
         else:
-            cost = scrape.cost_s
             self._read(name, scrape)
         finally:
             # After a reload the beat may belong to another task already.
             if self._scraping.get(name) is asyncio.current_task():
                 del self._scraping[name]
                 now = self._clock()
-                self.schedule.finished(name, now, cost=cost)
+                self.schedule.finished(name, now)
                 self._metrics.scrape_duration.observe(now - started)
 
     def _read(self, name: str, scrape: Scrape) -> None:
         if self._scraping.get(name) is not asyncio.current_task():
             return
         before = self.store.state(name)
+        # The cost of this very page may stretch the interval until the next one, and its sample must last that long.
+        self.schedule.finished(name, self._clock(), cost=scrape.cost_s)
         interval = self.schedule.interval(name)
         sample = self.store.apply(name, scrape, interval=interval)
         if self._recording is not None:

@@ -9,7 +9,8 @@ from grid.daemon.metrics import Metrics
 from grid.daemon.observe import MARGIN, Observer, Source
 from grid.daemon.tasks import TaskGuard
 from grid.daemon.troubles import HOLD
-from grid.model import Problem, Reading, Reason, ScrapeError
+from grid.model import Problem, Provider, Reading, Reason, ScrapeError
+from grid.policy.freshness import is_fresh
 from grid.signals.readiness import ProbeResult
 from tests.daemon.parts import ScriptedScraper, gaps, now, reading
 
@@ -222,6 +223,24 @@ async def test_what_is_wrong_with_a_page_is_said_once_per_change_of_its_codes() 
     ]
     assert [fields.get("reason") for fields in watched.fields] == ["bad_value", None, None, None]
     assert watched.fields[1]["problems"] == ["bad_value", "live_ready_hint"]
+    await observer.close()
+
+
+@pytest.mark.parametrize("costs", [[0.4], [0.001, 0.001, 0.4], [0.4, 0.001, 0.4, 0.4, 0.001, 0.001, 0.001, 0.4]])
+async def test_a_page_that_turns_out_dear_is_fresh_until_the_next_one(costs: list[float]) -> None:
+    """The sample whose cost stretches the interval has the stretched one, so its bound covers the wait."""
+    observer = Watched().observer()
+    scraper = ScriptedScraper()
+    start(observer, {"a": scraper})
+    given = Provider("a", "east", "c", (), interval=INTERVAL, timeout=TIMEOUT)
+    for tick in range(int(90 / 0.025)):
+        scraper.cost = costs[min(len(scraper.starts), len(costs) - 1)]
+        observer.tick()
+        await asyncio.sleep(0.025)
+        sample = observer.store.snapshot().samples.get("a")
+        if sample is not None:
+            assert is_fresh(given, sample, now()), f"stale {tick * 0.025:.1f} s after the start"
+    assert observer.schedule.interval("a") == pytest.approx(8.0)
     await observer.close()
 
 
