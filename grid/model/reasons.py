@@ -90,6 +90,12 @@ class Reason(StrEnum):
         "the answer points to another origin, where the token must not go",
         "put the final URL into the source",
     )
+    REDIRECT_LOOP = (
+        "redirect_loop",
+        "exchange",
+        "the answer redirects again and again",
+        "open the URL by hand and follow it; put the final URL into the source",
+    )
     HTTP_STATUS = (
         "http_status",
         "exchange",
@@ -126,6 +132,12 @@ class Reason(StrEnum):
         "credential",
         "500 'Authentication failed': a wrong or expired token, or an EPP that may not review tokens",
         "renew the token; if every token fails, let the EPP's account create tokenreviews",
+    )
+    CREDENTIAL_UNCHECKED = (
+        "credential_unchecked",
+        "credential",
+        "500 'Authorization for user ... failed': the EPP took the token, but could not ask whether it may read",
+        "let the EPP's own account create subjectaccessreviews, and look into its log",
     )
     # --- the page -----------------------------------------------------------------------------------------------------
     TOO_LARGE = (

@@ -13,6 +13,16 @@ from typing import Final
 
 from grid.model import Reason, ScrapeError
 
+REFUSED_CREDENTIAL: Final = frozenset(
+    {
+        Reason.CREDENTIAL_MISSING,
+        Reason.CREDENTIAL_DENIED,
+        Reason.CREDENTIAL_REJECTED,
+        Reason.CREDENTIAL_UNCHECKED,
+    }
+)
+"""Answers that may be about the token that was sent."""
+
 _MAX_TOKEN: Final = 64 * 1024
 
 _Mark = tuple[int, int, int, int]
@@ -59,6 +69,13 @@ class CredentialFiles:
     def constant(self) -> bool:
         """Whether no file has to be looked at, so that :meth:`load` cannot block."""
         return self._token_file is None and (not self._tls or self._given is not None)
+
+    def distrust(self) -> None:
+        """Read the token anew the next time, however unchanged its file looks: it was refused.
+
+        Some file systems give times in whole seconds, and a rotated token often has the size of the one before.
+        """
+        self._token_mark = None
 
     def load(self) -> Credentials:
         """Token and TLS context as the files have them now.

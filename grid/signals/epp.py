@@ -20,7 +20,7 @@ import httpx
 
 from grid import __version__
 from grid.model import Reason, ScrapeError
-from grid.signals.credentials import CredentialFiles, Credentials, plain_context
+from grid.signals.credentials import REFUSED_CREDENTIAL, CredentialFiles, Credentials, plain_context
 from grid.signals.encoding import MAX_PAGE, Decompressor
 from grid.signals.faults import Fault, broken_exchange, refusal
 from grid.signals.scan import PageScan
@@ -124,6 +124,10 @@ class EppScraper:
                 return await self._exchange(progress)
         except TimeoutError:
             raise self._error(Fault(Reason.TIMEOUT, f"{self._timeout:g} s passed {progress.stage}")) from None
+        except ScrapeError as error:
+            if error.reason in REFUSED_CREDENTIAL:
+                self._files.distrust()
+            raise
         finally:
             self._reached = progress.answered
 
@@ -181,7 +185,7 @@ class EppScraper:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             fault = broken_exchange(error, answered=progress.answered, received=progress.received)
             raise _BrokenError(fault) from error
-        raise self._error(Fault(Reason.REDIRECT_REFUSED, f"more than {MAX_REDIRECTS} redirects"))
+        raise self._error(Fault(Reason.REDIRECT_LOOP, f"more than {MAX_REDIRECTS} in a row, the last to {_shown(url)}"))
 
     async def _page(self, response: httpx.Response, progress: _Progress) -> Scrape:
         clock = asyncio.get_running_loop().time

@@ -79,8 +79,10 @@ def refusal(status: int, body: str) -> Fault:
     if status == httpx.codes.FORBIDDEN:
         return Fault(Reason.CREDENTIAL_DENIED, said)
     if status == httpx.codes.INTERNAL_SERVER_ERROR:
-        if body.startswith(("Authentication failed", "Authorization for user")):
+        if body.startswith("Authentication failed"):
             return Fault(Reason.CREDENTIAL_REJECTED, said)
+        if body.startswith("Authorization for user"):
+            return Fault(Reason.CREDENTIAL_UNCHECKED, said)
         if body.startswith("An error has occurred while serving metrics"):
             return Fault(Reason.GATHER_FAILED, said)
     return Fault(Reason.HTTP_STATUS, said)

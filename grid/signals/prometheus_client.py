@@ -139,6 +139,8 @@ class PrometheusClient:
         if response.is_redirect:
             target = _without_secrets(response.headers["location"])
             return self._error(Reason.REDIRECT_REFUSED, f"status {status} to {target}")
+        if status in (401, 403):
+            self._files.distrust()
         if status == 401:
             return self._error(
                 Reason.CREDENTIAL_MISSING, "status 401", "set token_file of the source, or renew the token"

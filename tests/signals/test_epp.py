@@ -182,7 +182,7 @@ class TestRefusals:
             (401, b"Unauthorized\n", Reason.CREDENTIAL_MISSING),
             (403, b"Authorization denied for user system:serviceaccount:a:b\n", Reason.CREDENTIAL_DENIED),
             (500, b"Authentication failed\n", Reason.CREDENTIAL_REJECTED),
-            (500, b"Authorization for user x failed\n", Reason.CREDENTIAL_REJECTED),
+            (500, b"Authorization for user x failed\n", Reason.CREDENTIAL_UNCHECKED),
             (500, b"An error has occurred while serving metrics:\n\n2 error(s)\n", Reason.GATHER_FAILED),
             (500, b"panic", Reason.HTTP_STATUS),
             (500, b"", Reason.HTTP_STATUS),
@@ -316,8 +316,8 @@ class TestRedirects:
     async def test_in_a_circle(self) -> None:
         async with serve(always(Answer(302, b"", {"location": "/"}))) as origin:
             error = await refused(origin)
-        assert error.reason is Reason.REDIRECT_REFUSED
-        assert "more than 3" in error.message
+        assert error.reason is Reason.REDIRECT_LOOP
+        assert "redirects again and again: more than 3 in a row, the last to http://127.0.0.1" in error.message
 
     async def test_to_nowhere(self) -> None:
         async with serve(always(Answer(302))) as origin:
@@ -357,6 +357,42 @@ class TestTokens:
             assert caught.value.reason is Reason.CREDENTIAL_REJECTED
             (tmp_path / "..data_tmp").symlink_to("v2")
             (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+            assert (await scraper.scrape()).reading.ready == 3
+            await scraper.aclose()
+
+    @pytest.mark.parametrize(
+        ("status", "body"),
+        [
+            (401, b"Unauthorized\n"),
+            (403, b"Authorization denied for user x\n"),
+            (500, b"Authentication failed\n"),
+            (500, b"Authorization for user x failed\n"),
+        ],
+    )
+    async def test_a_refused_one_is_read_again_however_unchanged_its_file_looks(
+        self, tmp_path: Path, status: int, body: bytes
+    ) -> None:
+        path = tmp_path / "token"
+        path.write_text("first")
+        before = path.stat()
+
+        async def handler(request: Request) -> Answer:
+            if request.headers.get("authorization") != "Bearer other":
+                return Answer(status, body)
+            return Answer(200, PAGE)
+
+        async with serve(handler) as origin:
+            scraper = EppScraper("east", EppTarget(origin, token_file=path), timeout=5)
+            with pytest.raises(ScrapeError):
+                await scraper.scrape()
+            path.write_text("other")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            after = path.stat()
+            assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+                before.st_ino,
+                before.st_size,
+                before.st_mtime_ns,
+            )
             assert (await scraper.scrape()).reading.ready == 3
             await scraper.aclose()
 

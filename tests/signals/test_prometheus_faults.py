@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -348,3 +349,24 @@ def test_match_names_labels(label: str) -> None:
 
 async def test_closing_what_was_never_used() -> None:
     await PrometheusScraper("west", PrometheusTarget("http://127.0.0.1:1")).aclose()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_token_is_read_again_however_unchanged_its_file_looks(tmp_path: Path, status: int) -> None:
+    path = tmp_path / "token"
+    path.write_text("first")
+    before = path.stat()
+
+    async def handler(request: Request) -> Answer:
+        if request.headers.get("authorization") != "Bearer other":
+            return answer("no", status)
+        return vector(sample(READY, "2"), sample(TIME, "999"))
+
+    async with serve(handler) as origin:
+        scraper = PrometheusScraper("west", PrometheusTarget(origin, token_file=path), timeout=5)
+        with pytest.raises(ScrapeError):
+            await scraper.scrape()
+        path.write_text("other")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (await scraper.scrape()).reading.ready_endpoints == 2
+        await scraper.aclose()
