@@ -53,11 +53,6 @@ class Leadership:
         """Whether publishing is allowed now."""
         return self._term != 0 and self.lease.held()
 
-    @property
-    def settled(self) -> bool:
-        """Whether it is known who leads: this daemon or another."""
-        return self.leading or self.lease.other is not None
-
     async def step(self) -> None:
         """Wait for the next beat and do what is due: acquire, take over, renew, or step down."""
         await self.bell.wait(self._backoff.next() if self._link.fault is not None else None)

@@ -135,6 +135,7 @@ KEPT = (
     ),
 )
 
+_DIGITS = 6
 _BUCKETS = {"grid_propagation_seconds": _SLOW}
 _BY_NAME = {family.name: family for family in (*COLLECTED, *KEPT)}
 
@@ -185,7 +186,8 @@ class _State(Collector):
 
         def put(name: str, labels: tuple[str, ...], value: float | None) -> None:
             if value is not None:
-                made[name].add_metric(labels, float(value))
+                # Rounded to be read: sums and quotients of doubles end in digits that mean nothing.
+                made[name].add_metric(labels, round(float(value), _DIGITS))
 
         for row in self.providers:
             labels = (row.provider, row.site)

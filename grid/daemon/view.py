@@ -33,6 +33,7 @@ from grid.debug import (
     LeaderView,
     ProviderView,
     ReloadResult,
+    Which,
 )
 from grid.debug.render import behind
 from grid.model import BusError, DaemonError, Drain, Freshness, GatewayPlan, Provider, Reason
@@ -137,8 +138,9 @@ class View:
         view = self.leader()
         if view.role == "leader":
             return Check("lease", True, f"leader with epoch {view.epoch}")
-        known = self._leadership.settled
-        return Check("lease", known, f"follower of {view.holder}" if view.holder else "nobody is known to lead")
+        if view.holder is None:
+            return Check("lease", False, "nobody is known to lead")
+        return Check("lease", True, f"follower of {view.holder}")
 
     # --- providers --------------------------------------------------------------------------------------------------
 
@@ -230,14 +232,15 @@ class View:
         with self._link.watch():
             return [_document(one) for one in await self._publisher.history(gateway, limit)]
 
-    async def past_document(self, gateway: str, revision: str) -> DocumentView | None:
-        """The newest one whose revision begins so."""
+    async def past_document(self, gateway: str, which: Which) -> DocumentView | None:
+        """The newest one that is meant."""
         held = self._shelf.get(gateway)
-        if held is not None and held.revision.startswith(revision):
+        if held is not None and which.version in (None, held.version) and which.choose([held]) is not None:
             return _document(held)
         with self._link.watch():
             kept = await self._publisher.history(gateway, self._board.config.bus.history)
-        return next((_document(one) for one in kept if one.revision.startswith(revision)), None)
+        found = which.choose(kept)
+        return None if found is None else _document(found)
 
     # --- the rest of what is shown ----------------------------------------------------------------------------------
 
@@ -249,7 +252,8 @@ class View:
             since = board.leader.since if board.leader is not None and board.leader.epoch == lease.epoch else ""
             left = lease.deadline - now
             return LeaderView("leader", lease.holder, lease.holder, lease.epoch, _wall(since), ttl, left)
-        seen = board.leader
+        # Before the first look at the bus, what our own attempt at the lease found.
+        seen = board.leader if board.leader_at else lease.other
         role = "dry_run" if self._dry_run else "follower"
         if seen is None or not self._link.up:
             return LeaderView(role, lease.holder, None, None, None, ttl, None)

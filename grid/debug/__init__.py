@@ -23,3 +23,4 @@ from grid.debug.view import LastError as LastError
 from grid.debug.view import LeaderView as LeaderView
 from grid.debug.view import ProviderView as ProviderView
 from grid.debug.view import ReloadResult as ReloadResult
+from grid.debug.view import Which as Which

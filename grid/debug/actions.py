@@ -1,15 +1,48 @@
 """What an operator may do: drain, take a drain back, reload. Each is a POST or DELETE and leaves an event."""
 
+import unicodedata
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from grid.debug import render
 from grid.debug.render import reply
 from grid.debug.view import DaemonView
+
+MAX_DRAIN = 366 * 24 * 3600
+"""S; what should last longer is to be drained without an end."""
+
+_BREAKING = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def _plain(text: str) -> str:
+    """Refuse what would break the lines of logs and terminals that the text is shown in, or turn them around."""
+    for place, char in enumerate(text, start=1):
+        if unicodedata.category(char) in _BREAKING or char in _TURNING:
+            raise PydanticCustomError(
+                "control_character",
+                "has a control character (U+{code}) at place {place}; write it as one line of plain text",
+                {"code": f"{ord(char):04X}", "place": place},
+            )
+    return text
+
+
+def _length(seconds: float) -> float:
+    if not 0 < seconds <= MAX_DRAIN:
+        raise PydanticCustomError(
+            "drain_length",
+            "must be above 0 s and at most {most} s ({days} days), not {given}; without it the drain has no end",
+            {"most": MAX_DRAIN, "days": MAX_DRAIN // 86_400, "given": repr(seconds)},
+        )
+    return seconds
+
+
+_Text = Annotated[str, AfterValidator(_plain)]
 
 
 class DrainRequest(BaseModel):
@@ -17,11 +50,11 @@ class DrainRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    target: str = Field(
+    target: _Text = Field(
         min_length=1, max_length=256, description="A provider's id, or a site for all of its providers."
     )
-    for_s: float | None = Field(default=None, gt=0, le=366 * 24 * 3600, allow_inf_nan=False)
-    reason: str = Field(default="", max_length=256)
+    for_s: Annotated[float, AfterValidator(_length)] | None = None
+    reason: _Text = Field(default="", max_length=256)
 
 
 def router(view: DaemonView) -> APIRouter:

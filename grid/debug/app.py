@@ -15,7 +15,7 @@ _LINKS = (
     ("/version", "versions of program, schema and protocol"),
     ("/v1/providers", "every provider: state, load, last error; /{id}/explain says why"),
     ("/v1/gateways", "who runs which revision, how far behind"),
-    ("/v1/overlays", "the current documents; /{gateway} and /{gateway}/{revision} give one"),
+    ("/v1/overlays", "the current documents; /{gateway} and /{gateway}/{version or revision} give one"),
     ("/v1/leader", "who publishes"),
     ("/v1/drains", "drains in force; POST makes one, DELETE /{id} takes it back"),
     ("/v1/history", "what happened"),

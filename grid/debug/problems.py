@@ -6,6 +6,7 @@ step. A configuration's faults are listed under ``problems``.
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
@@ -27,6 +28,26 @@ _BY_STATUS = {
     415: Reason.BAD_REQUEST,
     422: Reason.BAD_REQUEST,
 }
+
+
+_SHOWN = 60
+_SAID = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here",
+    "json_invalid": "is no JSON: {error}",
+    "string_too_short": "is empty",
+    "string_too_long": "is longer than {max_length} characters",
+    "greater_than_equal": "must be at least {ge}, not {given}",
+    "less_than_equal": "must be at most {le}, not {given}",
+}
+_WANTED = {
+    "string": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "model": "a JSON object",
+    "dict": "a JSON object",
+}
+"""What is asked for, by the beginning of the kind of fault."""
 
 
 def problem(
@@ -65,7 +86,31 @@ def of_error(error: GridError) -> Response:
             {"code": one.reason.value, "path": one.path, "line": one.line, "detail": one.detail, "hint": one.hint}
             for one in error.problems
         ]
-    return problem(error.status, error.reason, error.message, hint=error.hint, faults=faults)
+    hint = error.hint or error.reason.hint or next((str(one["hint"]) for one in faults if one["hint"]), "")
+    return problem(error.status, error.reason, error.message, hint=hint, faults=faults)
+
+
+def _path(fault: Mapping[str, Any]) -> str:
+    """Which value it is: the name of a parameter or of a member of the body."""
+    if fault["type"] == "json_invalid":
+        return "body"  # the place in it stands among the words
+    return ".".join(str(part) for part in fault["loc"][1:]) or "body"
+
+
+def _said(fault: Mapping[str, Any]) -> str:
+    """What is wrong with one value of a request, in the words of whoever sent it."""
+    kind, context, value = str(fault["type"]), fault.get("ctx", {}), fault.get("input")
+    if kind in _SAID:
+        return _SAID[kind].format(**context, given=_shown(value))
+    if kind.endswith(("_type", "_parsing")):
+        wanted = next((words for start, words in _WANTED.items() if kind.startswith(start)), "another kind of value")
+        return f"wants {wanted}, not {_shown(value)}"
+    return str(fault["msg"])
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def install(app: FastAPI) -> None:
@@ -88,8 +133,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _invalid(_: Request, error: RequestValidationError) -> Response:
         faults: list[Mapping[str, object]] = [
-            {"path": ".".join(str(part) for part in fault["loc"][1:]) or "body", "detail": str(fault["msg"])}
-            for fault in error.errors()
+            {"path": _path(fault), "detail": _said(fault)} for fault in error.errors()
         ]
         detail = "; ".join(f"{fault['path']}: {fault['detail']}" for fault in faults)
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, Reason.BAD_REQUEST, detail, faults=faults)

@@ -20,7 +20,12 @@ class _MissingError(DaemonError):
 
 def missing(what: str, name: str, hint: str) -> DaemonError:
     """The error for a name that stands for nothing here."""
-    return _MissingError(f"there is no {what} {name!r}", reason=Reason.NOT_FOUND, hint=hint)
+    return missing_text(f"there is no {what} {name!r}", hint)
+
+
+def missing_text(message: str, hint: str) -> DaemonError:
+    """The same with a sentence of its own."""
+    return _MissingError(message, reason=Reason.NOT_FOUND, hint=hint)
 
 
 def router(view: DaemonView) -> APIRouter:

@@ -4,12 +4,25 @@ Everything here is a snapshot: reading it waits for nothing but, where a method 
 wall-clock seconds since the epoch, durations seconds; ages and what is left are counted at the moment of asking.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from grid.model import Decision, Drain, GatewayPlan, Problem, Provider, Reason
+
+
+class Placed(Protocol):
+    """What has a version and a revision."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def revision(self) -> str: ...
+
+
+D = TypeVar("D", bound=Placed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,36 @@ class DocumentView:
     published_at: str
     data: bytes
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which of a gateway's documents is meant: that of a version, or one whose revision begins so.
+
+    A number of up to 7 digits is a version; where no version of that number is kept, it may begin a revision.
+    """
+
+    version: int | None
+    revision: str | None
+
+    @classmethod
+    def of(cls, text: str) -> "Which | None":
+        """As it stands in a path; None where it is neither."""
+        text = text.lower()
+        version = int(text) if re.fullmatch(r"[0-9]{1,7}", text) else None
+        revision = text if re.fullmatch(r"[0-9a-f]{4,64}", text) else None
+        return None if version is None and revision is None else cls(version, revision)
+
+    def choose(self, documents: Iterable[D]) -> D | None:
+        """The first that is meant; ``documents`` newest first."""
+        kept = list(documents)
+        if self.version is not None:
+            found = next((one for one in kept if one.version == self.version), None)
+            if found is not None:
+                return found
+        if self.revision is None:
+            return None
+        return next((one for one in kept if one.revision.startswith(self.revision)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +264,8 @@ class DaemonView(Protocol):
         """The documents kept of a gateway, newest first."""
         ...
 
-    async def past_document(self, gateway: str, revision: str) -> DocumentView | None:
-        """A document of the bounded history by its revision (or an unambiguous start of it)."""
+    async def past_document(self, gateway: str, which: Which) -> DocumentView | None:
+        """The newest document of the bounded history that is meant."""
         ...
 
     async def drain(self, target: str, *, for_s: float | None, reason: str) -> DrainView:

@@ -559,7 +559,7 @@ class Reason(StrEnum):
         "recording_failed",
         "general",
         "the recording cannot be written",
-        "check the path, its permissions and the space left; the daemon goes on without recording",
+        "check the path, its permissions and the space left",
     )
     DAEMON_UNREACHABLE = ("daemon_unreachable", "general", "no daemon answers", "check --url and that grid run is up")
     INTERNAL = ("internal", "general", "a fault in Grid itself", "please report it with the log around this time")

@@ -263,7 +263,8 @@ def _pressure_step(memory: Hysteresis, load: Load, pressure: Pressure, now: floa
 def _hand(provider: Provider, drain: Drain | None) -> list[tuple[AdmissionState, Reason, str]]:
     found = []
     if drain is not None:
-        said = f"drained by way of {drain.target}" + (f": {drain.reason}" if drain.reason else "")
+        said = "drained" if drain.target == provider.id else f"drained with its site {drain.target}"
+        said += f": {drain.reason}" if drain.reason else ""
         found.append((_EXISTING, Reason.DRAINED, said))
     if provider.disabled:
         found.append((_NONE, Reason.DISABLED, "switched off in the configuration"))

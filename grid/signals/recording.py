@@ -246,7 +246,7 @@ class RecordingWriter:
                 data = data[file.write(data) :]
         except (OSError, TypeError) as error:
             self.failed = Problem(Reason.RECORDING_FAILED, f"{self._path}: {error}")
-            _LOG.error("recording ended early: %s", self.failed.detail)
+            _LOG.error("recording ended early, and the daemon goes on without it: %s", self.failed.detail)
 
 
 class RecordingReader:

@@ -43,6 +43,14 @@ def test_unknown_has_no_series() -> None:
     assert found["grid_scrape_skipped_total"] == {("east-llama",): 0.0}
 
 
+def test_numbers_are_rounded_to_be_read() -> None:
+    metrics = Metrics()
+    metrics.show([ProviderRow("east", "east", held=8.33 * 3, saturation=0.1 + 0.2, age=1e-9)], [])
+    lines = metrics.exposition().decode().splitlines()
+    assert 'grid_provider_held_requests{provider="east",site="east"} 24.99' in lines
+    assert 'grid_provider_saturation_ratio{provider="east",site="east"} 0.3' in lines
+
+
 def test_problems_of_the_newest_page_come_and_go() -> None:
     metrics = Metrics()
     metrics.show([ProviderRow("east-llama", "east", problems=frozenset({"bad_value", "poll_errors"}))], [])

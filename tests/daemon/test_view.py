@@ -55,9 +55,7 @@ class Seen:
 
         parts: dict[str, Any] = {
             "observer": SimpleNamespace(store=self.store, schedule=self.schedule, round_complete=self.round_complete),
-            "leadership": SimpleNamespace(
-                lease=self.lease, leading=self.leading, settled=self.leading or self.lease.other is not None
-            ),
+            "leadership": SimpleNamespace(lease=self.lease, leading=self.leading),
             "publisher": SimpleNamespace(connection=SimpleNamespace(where="redis://bus")),
             "delivery": SimpleNamespace(publications={}, failures={}),
             "ticker": SimpleNamespace(last_run=lambda _: self.ticked_at),
@@ -104,6 +102,12 @@ def test_ready_means_round_bus_and_lease() -> None:
     assert seen.checks()["lease"] == (False, True), "nobody is known to lead"
     seen.lease.other = Leader("host-2", 7)
     assert seen.checks()["lease"] == (True, True)
+    # What lies on the bus goes before what our own attempt found once.
+    seen.board.leader, seen.board.leader_at = None, 100.0
+    assert seen.checks()["lease"] == (False, True)
+    seen.board.leader = Leader("host-3", 8)
+    assert seen.checks()["lease"] == (True, True)
+    assert next(one.detail for one in seen.view().checks() if one.name == "lease") == "follower of host-3"
     with pytest.raises(BusError), seen.link.watch():
         raise BusError("frozen", reason=Reason.BUS_TIMEOUT)
     assert seen.checks()["bus"] == (False, True)

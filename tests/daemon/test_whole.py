@@ -337,9 +337,10 @@ async def test_what_cannot_start_says_why(redis: RedisServer, tmp_path: Path) ->
         with pytest.raises(ConfigError):
             async with running(Daemon(tmp_path / "missing.yaml")):
                 pass
-        with pytest.raises(RecordingError):
+        with pytest.raises(RecordingError) as unwritable:
             async with running(fleet.daemon(record=tmp_path / "no" / "such" / "folder.jsonl")):
                 pass
+        assert "goes on" not in unwritable.value.hint, "it does not start at all"
         async with running(fleet.daemon()) as client:
             taken = fleet.text().replace("127.0.0.1:0", f"127.0.0.1:{client.base_url.port}")
             with pytest.raises(DaemonError) as caught:

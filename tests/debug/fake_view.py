@@ -17,6 +17,7 @@ from grid.debug import (
     LeaderView,
     ProviderView,
     ReloadResult,
+    Which,
 )
 from grid.model import (
     AdmissionState,
@@ -218,10 +219,8 @@ class FakeView:
         ]
         return kept[:limit]
 
-    async def past_document(self, gateway: str, revision: str) -> DocumentView | None:
-        if not OLDER.startswith(revision):
-            return None
-        return DocumentView(gateway, 7, 11, OLDER, "2026-01-01T00:00:00Z", b'{"older":true}')
+    async def past_document(self, gateway: str, which: Which) -> DocumentView | None:
+        return which.choose(await self.past_documents(gateway, 1000))
 
     async def drain(self, target: str, *, for_s: float | None, reason: str) -> DrainView:
         if target not in ("east-llama", "east"):

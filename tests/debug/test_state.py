@@ -4,7 +4,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from grid.debug import GatewayView, InstanceView, LastError
+from grid.debug import DocumentView, GatewayView, InstanceView, LastError, Which
+from grid.debug.documents import _ranges
 from grid.debug.render import behind, gateway, iso
 from grid.model import Reason
 from tests.debug.fake_view import OLDER, REVISION, FakeView
@@ -158,6 +159,51 @@ async def test_an_older_document_is_found_by_the_start_of_its_revision(client: h
     answer = await client.get(f"/v1/overlays/edge-east/{OLDER[:8]}")
     assert answer.content == b'{"older":true}'
     assert answer.headers["etag"] == f'"{OLDER}"'
+
+
+async def test_an_older_document_is_found_by_its_version(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/overlays/edge-east/11")
+    assert answer.content == b'{"older":true}'
+    assert answer.headers["etag"] == f'"{OLDER}"'
+    assert (await client.get("/v1/overlays/edge-east/0000012")).headers["etag"] == f'"{REVISION}"'
+    assert (await client.get(f"/v1/overlays/edge-east/{OLDER[:8].upper()}")).content == b'{"older":true}'
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("77", "there is no version 77 of edge-east; kept: 11-12"),
+        ("1234567", "there is no version 1234567 of edge-east; kept: 11-12"),
+        ("beef", "there is no revision beef of edge-east; kept: 11-12"),
+    ],
+)
+async def test_a_document_that_is_not_kept(client: httpx.AsyncClient, which: str, said: str) -> None:
+    answer = await client.get(f"/v1/overlays/edge-east/{which}")
+    assert (answer.status_code, answer.json()["detail"]) == (404, said)
+    assert answer.json()["hint"].endswith("/v1/overlays/edge-east/history lists it")
+
+
+@pytest.mark.parametrize("which", ["", "XYZ", "abc", "12345678x", "1.2", "-1", "f" * 65, "٣"])
+async def test_a_name_that_can_be_no_document(client: httpx.AsyncClient, which: str) -> None:
+    answer = await client.get(f"/v1/overlays/edge-east/{which}")
+    assert answer.status_code == 422
+    assert "a version is a number of up to 7 digits" in answer.json()["detail"]
+    assert "/v1/overlays/edge-east gives the newest" in answer.json()["hint"]
+
+
+def test_a_number_is_a_version_first_and_may_begin_a_revision() -> None:
+    kept = [DocumentView("edge", 7, 1234, "aa" * 32, "", b""), DocumentView("edge", 7, 9, "12345678" * 8, "", b"")]
+    asked = Which.of("1234")
+    assert asked is not None
+    assert asked.choose(kept) is kept[0]
+    assert asked.choose(kept[1:]) is kept[1]
+    assert asked.choose([]) is None
+
+
+def test_what_is_kept_is_said_in_stretches() -> None:
+    assert _ranges([]) == "none"
+    assert _ranges([3, 1, 2, 7, 9, 8]) == "1-3, 7-9"
+    assert _ranges(range(0, 20, 2)) == "..., 10, 12, 14, 16, 18"
 
 
 async def test_the_documents_kept_of_a_gateway(client: httpx.AsyncClient) -> None:

@@ -364,15 +364,15 @@ def test_counts_of_removed_pressure_are_forgotten() -> None:
 # --- the operator's hand ---
 
 
-@pytest.mark.parametrize("target", ["a", "site-a"])
-def test_a_drain_leaves_existing_sessions(target: str) -> None:
+@pytest.mark.parametrize(("target", "said"), [("a", "drained"), ("site-a", "drained with its site site-a")])
+def test_a_drain_leaves_existing_sessions(target: str, said: str) -> None:
     there = World(network(provider("a", "site-a"), provider("b"), gateways=(edge(),)))
     run(there, GOOD)
     there.drains[target] = Drain(id="1", target=target, reason="maintenance")
     outcome = there.run()
     decision = outcome.decisions["a"]
     assert (decision.admission, decision.reason, decision.drained) == (EXISTING, Reason.DRAINED, True)
-    assert f"a: new_and_existing to existing_only (drained by way of {target}: maintenance)" in outcome.changes
+    assert f"a: new_and_existing to existing_only ({said}: maintenance)" in outcome.changes
     assert groups(outcome) == [["b"], ["a"]]
     del there.drains[target]
     assert there.run().decisions["a"].admission is OPEN
