@@ -17,16 +17,20 @@ LEVELS = ("debug", "info", "warning", "error")
 _QUIET = ("httpx", "httpcore", "apscheduler", "uvicorn", "asyncio", "redis", "urllib3", "prometheus_api_client")
 _SECRET_KEYS = re.compile(r"token(?!_file)|password(?!_file)|secret|authorization|credential$", re.IGNORECASE)
 _URL_SECRET = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^/\s:@]*):[^/\s@]+@", re.IGNORECASE)
-_BEARER = re.compile(r"(?P<head>bearer)\s+\S+", re.IGNORECASE)
+_BEARER = re.compile(
+    # In a header, whatever follows; elsewhere only what is no English word: "wants a bearer token" must stay whole.
+    r"(?P<head>authorization['\"]?\s*[:=,]\s*b?['\"]?bearer\s+|bearer\s+(?=[^\s'\"]*[\d_=/+~]|[^\s'\"]{16}))[^\s'\"]+",
+    re.IGNORECASE,
+)
 
 
 def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Blank what is named like a secret, and passwords and tokens inside of texts."""
     for key, value in event.items():
-        if _SECRET_KEYS.search(key):
+        if _SECRET_KEYS.search(key) and not isinstance(value, int | float | None):
             event[key] = "[hidden]"
         elif isinstance(value, str):
-            event[key] = _BEARER.sub(r"\g<head> [hidden]", _URL_SECRET.sub(r"\g<head>:[hidden]@", value))
+            event[key] = _BEARER.sub(r"\g<head>[hidden]", _URL_SECRET.sub(r"\g<head>:[hidden]@", value))
     return event
 
 

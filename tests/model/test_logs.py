@@ -79,3 +79,39 @@ def test_secrets_are_hidden() -> None:
     assert "s3cret" not in out.getvalue()
     assert lines(out)[-1]["token_file"] == "/etc/grid/token"
     assert lines(out)[-1]["url"] == "http://10.0.0.1:9090/metrics"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "401: the EPP wants a bearer token and got none it recognises",
+        "an EPP wants a bearer token: put it into token_file",
+        "no bearer token was sent",
+        "the debug side wants a bearer token",
+        "bearer authentication failed",
+        "Bearer tokens are read from files.",
+    ],
+)
+def test_words_about_tokens_stay_whole(said: str) -> None:
+    assert logs.hide_secrets(None, "", {"event": said})["event"] == said
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("sent Authorization: Bearer abc", "sent Authorization: Bearer [hidden]"),
+        ("{'authorization': 'Bearer abc', 'x': 1}", "{'authorization': 'Bearer [hidden]', 'x': 1}"),
+        ("(b'authorization', b'Bearer abc')", "(b'authorization', b'Bearer [hidden]')"),
+        ("authorization=bearer abc", "authorization=bearer [hidden]"),
+        ("got Bearer eyJhbGciOiJSUzI1NiJ9.e30.c2ln back", "got Bearer [hidden] back"),
+        ("got bearer s3cret", "got bearer [hidden]"),
+        ("got bearer averyverylongword", "got bearer [hidden]"),
+    ],
+)
+def test_tokens_are_hidden(said: str, shown: str) -> None:
+    assert logs.hide_secrets(None, "", {"event": said})["event"] == shown
+
+
+def test_a_number_is_no_secret_whatever_it_is_called() -> None:
+    event = {"tokens": 128, "token": "x", "api_token_file": "/run/token"}
+    assert logs.hide_secrets(None, "", event) == {"tokens": 128, "token": "[hidden]", "api_token_file": "/run/token"}
