@@ -113,11 +113,16 @@ class EventLog:
         feed = Feed(deque(missed[-QUEUE:]), self._feeds.discard)
         self._feeds.add(feed)
         if self._closed:
+            if not missed:
+                feed.put(self._events[-1])
             feed.end()
         return feed
 
     def close(self) -> None:
-        """End all feeds."""
+        """Tell everyone who follows that this end is in order, and end all feeds."""
+        if self._closed:
+            return
+        self.add("stopping", "the daemon stops")
         self._closed = True
         for feed in self._feeds:
             feed.end()

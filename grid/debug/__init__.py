@@ -5,6 +5,7 @@
 - ``access``: who may ask: token, host, origin;
 - ``problems``: every error as an RFC 9457 problem document;
 - ``health``, ``state``, ``documents``, ``events``, ``actions``: the endpoints; ``render``: their JSON;
+- ``connections``: how long a request may take to arrive;
 - ``server``: the application on a socket, inside the daemon's own event loop.
 """
 

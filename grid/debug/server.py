@@ -9,6 +9,7 @@ from ipaddress import ip_address
 import uvicorn
 from starlette.types import ASGIApp
 
+from grid.debug.connections import WatchedConnection
 from grid.model import DaemonError, Reason
 
 _BACKLOG = 128
@@ -30,6 +31,7 @@ class DebugServer:
         self.port = port
         self._config = uvicorn.Config(
             app,
+            http=WatchedConnection,
             log_config=None,
             access_log=False,
             lifespan="off",

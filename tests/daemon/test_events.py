@@ -81,8 +81,12 @@ async def test_the_end_lets_readers_have_what_waits() -> None:
     feed = log.feed(None)
     log.add("x", "last words")
     log.close()
-    assert [event.sentence async for event in feed if event] == ["last words"]
-    assert [event async for event in log.feed(None)] == []
+    log.close()
+    assert [event.sentence async for event in feed if event] == ["last words", "the daemon stops"]
+    assert [event.kind for event in log.history()] == ["x", "stopping"]
+    # Whoever comes in these last moments hears of it too, once.
+    assert [event.kind async for event in log.feed(None) if event] == ["stopping"]
+    assert [event.kind async for event in log.feed(0) if event] == ["x", "stopping"]
 
 
 async def test_the_number_of_readers_is_bounded() -> None:

@@ -243,6 +243,20 @@ async def test_events_are_followed_as_they_happen(redis: RedisServer, tmp_path: 
                         break
 
 
+async def test_an_end_in_order_is_the_last_event(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving("east", "west") as pages:
+        daemon = Fleet(pages, redis.url, tmp_path).daemon()
+        async with running(daemon) as client:
+            await answer(client, "/v1/overlays/edge", lambda got: got.status_code == 200)
+            async with asyncio.timeout(10), client.stream("GET", "/v1/events") as stream:
+                lines = stream.aiter_lines()
+                await anext(lines)
+                stopping = asyncio.create_task(daemon.stop())
+                data = [line async for line in lines if line.startswith("data:")]
+                await stopping
+            assert orjson.loads(data[-1].removeprefix("data:"))["kind"] == "stopping"
+
+
 async def test_history_and_older_documents_are_served(redis: RedisServer, tmp_path: Path) -> None:
     async with serving("east", "west") as pages, running(Fleet(pages, redis.url, tmp_path).daemon()) as client:
         first = await answer(client, "/v1/overlays/edge", lambda got: got.status_code == 200)
@@ -251,8 +265,11 @@ async def test_history_and_older_documents_are_served(redis: RedisServer, tmp_pa
         kept = (await client.get("/v1/overlays/edge/history")).json()["documents"]
         assert [f'"{one["revision"]}"' for one in kept] == [second.headers["etag"], first.headers["etag"]]
         assert kept[1]["reason"].startswith("first document: 2 candidates")
-        old = await client.get(f"/v1/overlays/edge/{kept[1]['revision'][:10]}")
-        assert old.content == first.content
+        for which in (kept[1]["revision"][:10], kept[1]["version"]):
+            old = await client.get(f"/v1/overlays/edge/{which}")
+            assert old.content == first.content
+        lost = (await client.get("/v1/overlays/edge/77")).json()
+        assert lost["detail"] == f"there is no version 77 of edge; kept: {kept[1]['version']}-{kept[0]['version']}"
         same = await client.get("/v1/overlays/edge", headers={"If-None-Match": second.headers["etag"]})
         assert same.status_code == 304
         listed = (await client.get("/v1/overlays")).json()["overlays"]

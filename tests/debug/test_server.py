@@ -1,12 +1,16 @@
 """The application on a real socket."""
 
 import asyncio
+import contextlib
 import signal
+import time
+from typing import Self
 
 import httpx
 import pytest
 
 from grid.debug import DebugServer, create_app
+from grid.debug.connections import WatchedConnection
 from grid.debug.server import is_loopback
 from grid.model import DaemonError, Reason
 from tests.debug.fake_view import FakeFeed, FakeView
@@ -87,6 +91,133 @@ async def test_a_listener_that_leaves_is_forgotten(view: FakeView) -> None:
             await anext(answer.aiter_lines())
         async with asyncio.timeout(5):
             await view.feed.closed.wait()
+    finally:
+        await server.stop()
+
+
+class Raw:
+    """A connection by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def to(cls, server: DebugServer) -> Self:
+        return cls(*await asyncio.open_connection(server.host, server.port))
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def ends(self) -> bytes:
+        """What came until the other side closed the connection."""
+        async with asyncio.timeout(5):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+            finally:
+                self.writer.close()
+
+
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /v1/drains HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n"
+
+
+async def _slowly(raw: Raw, data: bytes) -> None:
+    with contextlib.suppress(ConnectionError):
+        for byte in data:
+            await raw.send(bytes([byte]))
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n", POST, POST + b'{"target"'])
+async def test_half_a_request_does_not_hold_its_connection(
+    view: FakeView, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(WatchedConnection, "request_time", 0.2)
+    server = DebugServer(create_app(view), "127.0.0.1", 0)
+    await server.start()
+    try:
+        raw = await Raw.to(server)
+        await raw.send(sent)
+        assert b" 20" not in await raw.ends()
+        assert not view.drained
+        # Neither one that comes byte by byte, nor the second one on a connection.
+        dripping = await Raw.to(server)
+        drip = asyncio.create_task(_slowly(dripping, GET[:-2] + b"X-Long: " + b"x" * 500))
+        assert await dripping.ends() == b""
+        await drip
+        second = await Raw.to(server)
+        await second.send(GET)
+        assert (await second.reader.readuntil(b"\r\n\r\nok\n")).startswith(b"HTTP/1.1 200")
+        await second.send(sent or b"G")
+        assert b" 20" not in await second.ends()
+    finally:
+        await server.stop()
+
+
+async def test_answers_may_take_longer_than_requests(view: FakeView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchedConnection, "request_time", 0.1)
+    view.feed = FakeFeed([], open_ended=True)
+    server = DebugServer(create_app(view), "127.0.0.1", 0)
+    await server.start()
+    try:
+        async with (
+            httpx.AsyncClient(trust_env=False) as client,
+            client.stream("GET", f"{server.url}/v1/events") as answer,
+        ):
+            started, seen = time.monotonic(), 0
+            async for _ in answer.aiter_lines():
+                seen += 1
+                if time.monotonic() - started > 0.5:
+                    break
+            assert seen > 10
+    finally:
+        await server.stop()
+
+
+async def test_connections_are_bounded_and_those_that_wait_make_room(
+    view: FakeView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WatchedConnection, "max_connections", 8)
+    server = DebugServer(create_app(view), "127.0.0.1", 0)
+    await server.start()
+    try:
+        idle = await Raw.to(server)
+        await idle.send(GET)
+        await idle.reader.readuntil(b"\r\n\r\nok\n")
+        halves = [await Raw.to(server) for _ in range(30)]
+        for half in halves:
+            with contextlib.suppress(ConnectionError):
+                await half.send(b"GET /")
+        async with httpx.AsyncClient(base_url=server.url, trust_env=False) as client:
+            assert (await client.get("/readyz")).text == "ok\n"
+        for half in halves[:22]:
+            assert await half.ends() == b"", "the oldest are cut"
+        # The one that was idle before them has kept its place.
+        await idle.send(GET)
+        assert (await idle.reader.readuntil(b"\r\n\r\nok\n")).startswith(b"HTTP/1.1 200")
+        for raw in (idle, *halves[22:]):
+            raw.writer.close()
+    finally:
+        await server.stop()
+
+
+async def test_where_all_are_at_work_the_newcomer_is_cut(view: FakeView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchedConnection, "max_connections", 1)
+    view.feed = FakeFeed([], open_ended=True)
+    server = DebugServer(create_app(view), "127.0.0.1", 0)
+    await server.start()
+    try:
+        async with (
+            httpx.AsyncClient(trust_env=False) as client,
+            client.stream("GET", f"{server.url}/v1/events") as answer,
+        ):
+            lines = answer.aiter_lines()
+            await anext(lines)
+            assert await (await Raw.to(server)).ends() == b""
+            assert await anext(lines) is not None
     finally:
         await server.stop()
 
