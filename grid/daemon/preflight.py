@@ -1,23 +1,27 @@
 """``grid check --live``: asks every source, probe, secret file and the bus once, as the daemon would."""
 
 import asyncio
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from pydantic import BaseModel
 
 from grid.bus import BusSettings, connect, embedded_socket
 from grid.bus.server import server_program
-from grid.config import Config
+from grid.config import Config, Listen
 from grid.daemon import sources
 from grid.daemon.observe import Source
-from grid.model import GridError, Provider, Reason, Sample
+from grid.debug.server import bind
+from grid.model import DaemonError, GridError, Provider, Reason, Sample
 from grid.policy import ProviderMemory, assess
 from grid.signals.scrape import Scrape
 
 _AT_ONCE = 50
+_ANSWER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,8 @@ async def preflight(config: Config) -> list[Result]:
     gate = asyncio.Semaphore(_AT_ONCE)
     tried = (_source(name, made[name], network.providers[name], gate) for name in sorted(made))
     found = [result for results in await asyncio.gather(*tried) for result in results]
-    return [*files, *found, await _bus(config)]
+    own = [await asyncio.to_thread(_state_dir, path)] if (path := config.daemon.state_dir) is not None else []
+    return [*files, *own, *found, await _bus(config), await _listen(config.daemon.listen)]
 
 
 def _files(config: Config) -> Iterator[tuple[str, Path]]:
@@ -68,6 +73,45 @@ def _readable(name: str, path: Path) -> Result:
     if not content.strip():
         return Result(f"file: {name}", False, f"{path} is empty", Reason.CREDENTIAL_FILE.hint)
     return Result(f"file: {name}", True, f"{path}: {len(content)} bytes")
+
+
+def _state_dir(path: Path) -> Result:
+    """Whether the directory can be written to, or made."""
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    hint = "make the directory, and let the user that runs the daemon write there"
+    if not there.is_dir():
+        return Result("state_dir", False, f"{path}: {there} is no directory", hint)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return Result("state_dir", False, f"{path}: {there} cannot be written to: {error.strerror or error}", hint)
+    return Result("state_dir", True, f"{path}: writable" if there == path else f"{path}: will be made in {there}")
+
+
+async def _listen(listen: Listen) -> Result:
+    """Whether the HTTP side can listen there, or a daemon does already."""
+    try:
+        bound = await asyncio.to_thread(bind, *listen)
+    except DaemonError as error:
+        url = f"http://[{listen.host}]:{listen.port}" if ":" in listen.host else f"http://{listen.host}:{listen.port}"
+        if await _is_daemon(url):
+            return Result("listen", True, f"{listen}: a grid daemon answers there already")
+        return Result("listen", False, error.message, error.hint)
+    bound.close()
+    return Result("listen", True, f"{listen}: free")
+
+
+async def _is_daemon(url: str) -> bool:
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=_ANSWER) as client:
+            answer = (await client.get(f"{url}/version")).json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return False
+    # One that wants a token says so in its own way.
+    return isinstance(answer, dict) and ("protocol" in answer or str(answer.get("type")).startswith("urn:grid:"))
 
 
 async def _source(name: str, source: Source, provider: Provider, gate: asyncio.Semaphore) -> list[Result]:

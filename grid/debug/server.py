@@ -51,7 +51,7 @@ class DebugServer:
 
     async def start(self) -> None:
         """Bind and serve. Raises DaemonError where the address cannot be had."""
-        bound = await asyncio.to_thread(_bind, self.host, self.port)
+        bound = await asyncio.to_thread(bind, self.host, self.port)
         self.port = bound.getsockname()[1]
         self._server = _Quiet(self._config)
         self._task = asyncio.create_task(self._server.serve([bound]), name="debug-http")
@@ -79,7 +79,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket there. Raises DaemonError (listen_failed). Blocks where the name has to be looked up."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
