@@ -173,13 +173,15 @@ class Subscriber:
         )
 
     def start(self) -> None:
-        """Run in the background until ``close()``."""
-        self._task = guarded(self.run(), f"subscriber of {self._gateway}")
+        """Run in the background until ``close()``; once, however often it is called."""
+        if self._task is None:
+            self._task = guarded(self.run(), f"subscriber of {self._gateway}")
 
     async def close(self) -> None:
         """Stop what ``start()`` began; what is held stays readable."""
-        if self._task is not None:
-            await stop(self._task)
+        task, self._task = self._task, None
+        if task is not None:
+            await stop(task)
 
     async def first_document(self) -> Delivery:
         """The document held, as soon as there is one."""
