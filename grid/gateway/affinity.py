@@ -123,7 +123,8 @@ def bounded(order: Sequence[int], members: Sequence[Hashed]) -> int:
     """The first member of ``order`` that this request would not take past its bound.
 
     The bound is ceil((1 + EPSILON) x (all held + 1) x capacity share) requests, held = estimate x capacity. The bounds
-    add up to more than is held, so one member always qualifies.
+    add up to more than is held, so with whole requests one member always qualifies; with fractions, which estimates
+    have, all may be just past it, and then the first is taken.
     """
     capacity = sum(member.capacity for member in members)
     held = sum(member.estimate * member.capacity for member in members)

@@ -144,8 +144,8 @@ class GridClient(Router):
 
     def start(self) -> None:
         """Keep the document current in the background until ``close()``. Needs a running event loop."""
-        self._subscriber.start()
         if self._ticker is None:
+            self._subscriber.start()
             self._ticker = asyncio.create_task(self._tick(), name=f"grid-client-tick-{self.gateway}")
 
     async def first_document(self, timeout: float) -> bool:  # noqa: ASYNC109 - a wait that may end without success

@@ -292,8 +292,8 @@ class Router:
             # What the last frame said of it is no longer known, so neither is that it was dead.
             target.forget(self._scale, target.capacity if target.sized else None)
             target.dead = False
-        if self._judge(now) or late:
-            self._refresh()
+        if (self._judge(now) or late) and self._snapshot is not None:
+            self._snapshot.refresh()
 
     def _read(self, snapshot: Snapshot, frame: SignalFrame, now: float) -> None:
         fleet = sum(sum(gateway.in_flight.values()) for gateway in frame.gateways.values())
@@ -329,16 +329,12 @@ class Router:
                     _health_of(target).reported_down = target.cluster in self._down
 
     def _health_changed(self) -> None:
-        if self._judge(self._clock()):
-            self._refresh()
+        if self._judge(self._clock()) and self._snapshot is not None:
+            self._snapshot.refresh()
 
     def _judge(self, now: float) -> bool:
         changed = [target.judge(now) for target in self._targets]
         return any(changed)
-
-    def _refresh(self) -> None:
-        if self._snapshot is not None:
-            self._snapshot.refresh()
 
     # --- what can be seen ---------------------------------------------------------------------------------------------
 

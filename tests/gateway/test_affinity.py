@@ -73,7 +73,8 @@ def test_what_is_held_back_keeps_its_sessions_and_takes_no_new_ones() -> None:
     homes = {f"s{n}": made.pick("llama", session=f"s{n}").site for n in range(40)}
     made.apply(grouped(0, 1, states=(NEW, EXISTING)))
     for session, home in homes.items():
-        assert made.pick("llama", session=session).site == home
+        again = made.pick("llama", session=session)
+        assert (again.site, again.fallback, again.spilled, again.reason) == (home, False, False, "affinity")
     assert {made.pick("llama", session=f"new{n}").site for n in range(40)} == {"s0"}
     made.apply(grouped(0, 1, states=(EXISTING, EXISTING)))
     assert made.pick("llama", session="s1").affinity is Bound.REUSED
@@ -211,6 +212,10 @@ def test_nobody_is_taken_past_its_load_bound(loads: list[tuple[float, float]], r
     assert group[taken].estimate * group[taken].capacity + 1 <= limit(taken) + 1e-6
     for passed in order[: order.index(taken)]:
         assert group[passed].estimate * group[passed].capacity + 1 > limit(passed) - 1 - 1e-6
+
+
+def test_where_all_are_just_past_their_bound_the_first_is_taken() -> None:
+    assert bounded([4, *range(4), *range(5, 10)], [Member(n, 100, 10.0, 0.05) for n in range(10)]) == 4
 
 
 def test_all_gateways_agree_without_a_word() -> None:

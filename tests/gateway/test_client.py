@@ -93,6 +93,18 @@ async def test_without_a_document_there_is_a_reason(server: RedisServer) -> None
         assert caught.value.status == 400
 
 
+async def test_starting_twice_is_starting_once(server: RedisServer, daemon: Daemon) -> None:
+    await daemon.publish(document())
+    found = client(server)
+    found.start()
+    before = asyncio.all_tasks()
+    found.start()
+    assert asyncio.all_tasks() == before
+    assert await found.first_document(5)
+    await found.close()
+    await found.close()
+
+
 async def test_a_document_that_comes_later_is_taken(server: RedisServer, daemon: Daemon) -> None:
     async with client(server, wait=0.01) as found:
         assert not await found.first_document(0.01)
