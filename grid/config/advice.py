@@ -21,14 +21,23 @@ _Advice = tuple[Reason, Path, str, str]
 def warnings(config: Config) -> tuple[ConfigProblem, ...]:
     """Everything about ``config`` that an operator should look at again; one entry for many providers alike."""
     alike: dict[tuple[Reason, Path, str, str], list[Path]] = {}
-    for reason, path, detail, hint in (*_plain_text(config), *_unused_tls(config), *_gateways(config)):
-        kind = path[2:] if path[0] == "providers" else path
+    for reason, path, detail, hint in (*_empty(config), *_plain_text(config), *_unused_tls(config), *_gateways(config)):
+        kind = path[2:] if path[0] == "providers" and len(path) > 1 else path
         alike.setdefault((reason, kind, detail, hint), []).append(path)
     found = []
     for (reason, _, detail, hint), paths in alike.items():
         more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
         found.append(ConfigProblem(reason, dotted(paths[0]), detail + more, hint=hint))
     return tuple(found)
+
+
+def _empty(config: Config) -> Iterator[_Advice]:
+    for name, found, why in (
+        ("providers", config.providers, "nothing is scraped, and no document can be made"),
+        ("gateways", config.gateways, "no document is made for anybody"),
+    ):
+        if not found:
+            yield Reason.CONFIG_EMPTY, (name,), f"there are none: {why}", f"add one under {name}:"
 
 
 def _remote(url: str) -> bool:

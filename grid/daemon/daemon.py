@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -22,9 +22,10 @@ from grid.bus.faults import RefusedError
 from grid.bus.lease import LeaderLease
 from grid.bus.publisher import Publisher
 from grid.bus.server import EmbeddedServer
-from grid.config import Config, load
-from grid.daemon import frames, housekeeping
+from grid.config import Config
+from grid.daemon import config_file, frames, housekeeping
 from grid.daemon.board import Board
+from grid.daemon.config_file import ConfigFile, load_with_print
 from grid.daemon.cycle import Cycle
 from grid.daemon.delivery import Delivery, Order
 from grid.daemon.drains import Ends
@@ -37,7 +38,7 @@ from grid.daemon.observe import Observer
 from grid.daemon.reload import Reloader
 from grid.daemon.shelf import Shelf
 from grid.daemon.state_dir import StateDir
-from grid.daemon.tasks import TaskGuard
+from grid.daemon.tasks import Bell, TaskGuard
 from grid.daemon.ticker import Ticker
 from grid.daemon.view import View
 from grid.debug import DebugServer, create_app
@@ -85,7 +86,9 @@ class Daemon:
         self._link = Link(self._bus_changed, self._bus_refused, clock)
         self._shelf = Shelf()
         self._ticker = Ticker(clock, on_kick=lambda job: self.metrics.kicks.labels(job).inc())
+        self._file = ConfigFile(config if isinstance(config, Path) else None, self._file_changed)
         self._told = Told(clock)
+        self._file_bell = Bell()
         self._repairing: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._embedded: EmbeddedServer | None = None
@@ -126,7 +129,11 @@ class Daemon:
         Raises GridError where the configuration, the address of the HTTP side, the embedded bus, the recording or the
         signing key cannot be used.
         """
-        config = self._given if isinstance(self._given, Config) else await asyncio.to_thread(load, self._given)
+        if isinstance(self._given, Config):
+            config = self._given
+        else:
+            config, found = await asyncio.to_thread(load_with_print, self._given)
+            self._file.runs(found)
         network = config.to_network()
         settings = BusSettings.from_config(config.bus)
         sign = await asyncio.to_thread(_signer, config.bus.sign_key_file)
@@ -316,6 +323,8 @@ class Daemon:
             guard=self._guard,
             events=self.events,
             metrics=self.metrics,
+            file=self._file,
+            before_swap=self._look_up,
             on_swap=self._swapped,
         )
         self._view = View(
@@ -333,6 +342,7 @@ class Daemon:
             clock=self._clock,
             on_drain=self._drains_changed,
             reload=self._reloader.reload,
+            file=self._file,
             dry_run=self._dry_run,
         )
 
@@ -341,6 +351,7 @@ class Daemon:
         self._ticker.every(frames.INTERVAL, "signal frame", self._frames.bell.ring)
         self._ticker.every(housekeeping.EVERY, "housekeeping", self._housekeeping.bell.ring)
         self._housekeeping.bell.ring()
+        self._ticker.every(config_file.EVERY, "config file", self._file_bell.ring)
         if not self._dry_run:
             self._ticker.every(min(1.0, self._board.config.bus.lease / 3), "lease", self._leadership.bell.ring)
             self._leadership.bell.ring()
@@ -351,6 +362,7 @@ class Daemon:
             "publish": self._delivery.step,
             "frames": self._frames.step,
             "housekeeping": self._housekeeping.step,
+            "config file": self._look_at_file,
         }
         if not self._dry_run:
             loops["lease"] = self._leadership.step
@@ -412,6 +424,23 @@ class Daemon:
 
     def _source_changed(self, provider: str, sentence: str, fields: Mapping[str, object]) -> None:
         self._tell("provider", sentence, warn="reason" in fields, provider=provider, **fields)
+
+    def _file_changed(self, since: float | None) -> None:
+        self.metrics.file_differs.set(since is not None)
+        if since is None:
+            self._tell("config", "the configuration file is what runs again")
+        else:
+            hint = "grid reload, or SIGHUP, loads it; grid check looks at it before"
+            self._tell("config", "the configuration file differs from what runs", warn=True, hint=hint)
+
+    async def _look_at_file(self) -> None:
+        await self._file_bell.wait()
+        await self._file.look()
+
+    async def _look_up(self, gateways: Collection[str]) -> None:
+        if gateways and self._link.up:
+            with contextlib.suppress(BusError), self._link.watch():
+                await self._keeper.refresh_documents(gateways)
 
     def _published(self, order: Order) -> None:
         names = [one.gateway for one in order.published]

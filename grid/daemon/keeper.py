@@ -99,10 +99,14 @@ class Keeper:
             self._board.drains = stored
         self._own_memory = True
 
-    async def refresh_documents(self) -> bool:
-        """Look for documents that others published; whether the bus holds any. Raises BusError."""
+    async def refresh_documents(self, gateways: Iterable[str] | None = None) -> bool:
+        """Look for documents that others published; whether the bus holds any. Raises BusError.
+
+        ``gateways`` None: all of the network.
+        """
         before = {name: held.revision for name, held in self._shelf.documents().items()}
-        found = await self._shelf.refresh(self._publisher, self._board.network.gateways)
+        names = self._board.network.gateways if gateways is None else gateways
+        found = await self._shelf.refresh(self._publisher, names)
         fresh = {
             name: previous_of(envelope)
             for name, held in self._shelf.documents().items()

@@ -125,6 +125,12 @@ KEPT = (
         (),
         "Wall-clock time of the load that took last.",
     ),
+    Family(
+        "grid_config_file_differs",
+        "gauge",
+        (),
+        "1 while the configuration file is another than the one in force, else 0.",
+    ),
     Family("grid_job_kicks_total", "counter", ("job",), "Jobs that were overdue and had to be woken."),
     Family("grid_task_faults_total", "counter", ("task",), "Faults of the daemon's own tasks; each is in the log."),
     Family(
@@ -248,6 +254,7 @@ class Metrics:
         self.generation = self._gauge("grid_config_generation")
         self.reload_ok = self._gauge("grid_config_last_reload_successful")
         self.reload_at = self._gauge("grid_config_last_reload_success_timestamp_seconds")
+        self.file_differs = self._gauge("grid_config_file_differs")
         self._gauge("grid_build_info").labels(__version__, SCHEMA_VERSION, str(PROTOCOL_VERSION)).set(1)
 
     def show(self, providers: Sequence[ProviderRow], gateways: Sequence[GatewayRow]) -> None:

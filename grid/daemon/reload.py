@@ -6,14 +6,15 @@ whose source stays the same keep it, with their samples, beats and memory.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import structlog
 
-from grid.config import Config, load
+from grid.config import Config, warnings
 from grid.daemon import sources
 from grid.daemon.board import Board, LoadedConfig
+from grid.daemon.config_file import ConfigFile, load_with_print
 from grid.daemon.events import EventLog
 from grid.daemon.metrics import Metrics
 from grid.daemon.observe import Observer, Source
@@ -30,7 +31,10 @@ class _NoFileError(DaemonError):
 
 
 class Reloader:
-    """Loads the configuration of a running daemon again. ``on_swap(old, new)`` is called in the step of the swap."""
+    """Loads the configuration of a running daemon again.
+
+    ``before_swap(added)`` is awaited with the gateways to come, ``on_swap(old, new)`` called in the step of the swap.
+    """
 
     def __init__(
         self,
@@ -41,14 +45,18 @@ class Reloader:
         guard: TaskGuard,
         events: EventLog,
         metrics: Metrics,
+        file: ConfigFile,
+        before_swap: Callable[[Collection[str]], Awaitable[None]],
         on_swap: Callable[[Network, Network], None],
     ) -> None:
+        self.file = file
         self._path = path
         self._board = board
         self._observer = observer
         self._guard = guard
         self._events = events
         self._metrics = metrics
+        self._before_swap = before_swap
         self._on_swap = on_swap
         self._sources: dict[str, Source] = {}
         self._declared: dict[str, sources.Declared] = {}
@@ -69,15 +77,19 @@ class Reloader:
                     hint="start it with grid run -c FILE",
                 )
             try:
-                config = await asyncio.to_thread(load, self._path)
+                config, found = await asyncio.to_thread(load_with_print, self._path)
                 refuse_fixed(self._board.config, config)
+                refuse_empty(self._board.config, config)
             except ConfigError as error:
                 self._note_failure(error)
                 raise
             old = self._board.network
             new = config.to_network(generation=old.generation + 1)
             changes = describe(self._board.config, config)
+            # What the bus holds of a gateway that comes back is not its first document.
+            await self._before_swap(new.gateways.keys() - old.gateways.keys())
             await self._swap(config, new)
+            self.file.runs(found)
             self._note_success()
             said = "; ".join(changes) if changes else "nothing differs"
             sentence = f"configuration loaded again, generation {new.generation}: {said}"
@@ -107,6 +119,8 @@ class Reloader:
         self._metrics.generation.set(self._board.network.generation)
         self._metrics.reload_ok.set(1)
         self._metrics.reload_at.set(time.time())
+        for one in warnings(self._board.config):
+            _log.warning(f"the configuration works, but look again: {one}", path=one.path, reason=one.reason.value)
 
     def _note_failure(self, error: ConfigError) -> None:
         more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
@@ -138,6 +152,25 @@ def refuse_fixed(old: Config, new: Config) -> None:
     ]
     if problems:
         raise ConfigError(f"{problems[0]}", problems, reason=Reason.CONFIG_NEEDS_RESTART)
+
+
+def refuse_empty(old: Config, new: Config) -> None:
+    """Refuse to lose every provider or gateway at once, as with a file that was cut short. Raises ConfigError."""
+    problems = [
+        ConfigProblem(
+            Reason.CONFIG_EMPTY,
+            name,
+            f"the file has none any more, and {len(before)} of them run",
+            hint=Reason.CONFIG_EMPTY.hint,
+        )
+        for name, before, after in (
+            ("providers", old.providers, new.providers),
+            ("gateways", old.gateways, new.gateways),
+        )
+        if before and not after
+    ]
+    if problems:
+        raise ConfigError(f"{problems[0]}", problems)
 
 
 def describe(old: Config, new: Config) -> list[str]:

@@ -11,6 +11,7 @@ from grid.bus.publisher import Publisher
 from grid.bus.reports import Report
 from grid.bus.store import Stored
 from grid.daemon.board import Board
+from grid.daemon.config_file import ConfigFile
 from grid.daemon.delivery import Delivery
 from grid.daemon.events import EventLog
 from grid.daemon.keeper import Keeper
@@ -35,7 +36,7 @@ from grid.debug import (
     ReloadResult,
     Which,
 )
-from grid.debug.render import behind
+from grid.debug.render import behind, iso
 from grid.model import BusError, DaemonError, Drain, Freshness, GatewayPlan, Provider, Reason
 from grid.signals import store
 
@@ -68,6 +69,7 @@ class View:
         clock: Callable[[], float],
         on_drain: Callable[[str], None],
         reload: Callable[[], Awaitable[ReloadResult]],
+        file: ConfigFile,
         dry_run: bool,
     ) -> None:
         self._board = board
@@ -84,6 +86,7 @@ class View:
         self._clock = clock
         self._on_drain = on_drain
         self._reload = reload
+        self._file = file
         self._dry_run = dry_run
 
     # --- health -----------------------------------------------------------------------------------------------------
@@ -117,6 +120,9 @@ class View:
             self._lease_check(),
             Check("config", board.loaded.ok, board.loaded.detail or f"generation {board.network.generation}", False),
         ]
+        if self._file.differs_since is not None:
+            said = f"differs from what runs since {iso(self._file.differs_since)}; grid reload loads it"
+            checks.append(Check("config file", False, said, False))
         planned = board.planned
         faults = planned.faults if planned is not None else {}
         checks += [Check(f"document {name}", False, error.message, False) for name, error in sorted(faults.items())]
@@ -261,8 +267,8 @@ class View:
         return LeaderView(role, lease.holder, seen.holder, seen.epoch, _wall(seen.since), ttl, remaining)
 
     def config(self) -> Mapping[str, object]:
-        """In force, without secrets."""
-        return self._board.config.redacted()
+        """In force, without secrets; and since when the file is another."""
+        return {**self._board.config.redacted(), "differs_since": iso(self._file.differs_since)}
 
     def drains(self) -> Sequence[DrainView]:
         """In force now."""

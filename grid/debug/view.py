@@ -236,7 +236,10 @@ class DaemonView(Protocol):
     def leader(self) -> LeaderView: ...
 
     def config(self) -> Mapping[str, object]:
-        """The configuration in force, secrets hidden, ready for JSON."""
+        """The configuration in force, secrets hidden, ready for JSON.
+
+        Its ``differs_since`` (ISO-8601) says since when the file is another, null while it is not.
+        """
         ...
 
     def drains(self) -> Sequence[DrainView]: ...

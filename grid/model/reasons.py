@@ -374,6 +374,12 @@ class Reason(StrEnum):
         "a setting that cannot change while the daemon runs",
         "restart the daemon, or put the old value back",
     )
+    CONFIG_EMPTY = (
+        "config_empty",
+        "config",
+        "no provider, or no gateway, is left in the file",
+        "a file that was cut short looks like this; where it is meant, restart the daemon",
+    )
     EXTRA_MISSING = ("extra_missing", "config", "the setting needs an optional extra that is not installed")
     # --- the bus ------------------------------------------------------------------------------------------------------
     BUS_UNREACHABLE = ("bus_unreachable", "bus", "no connection to Redis", "check bus.url and that the server runs")

@@ -601,6 +601,15 @@ def advice(text: str) -> dict[str, str]:
     return {problem.path: problem.detail for problem in warnings(parse(text))}
 
 
+def test_a_configuration_without_providers_or_gateways_is_looked_at_again() -> None:
+    found = warnings(parse("network: acme"))
+    assert [(one.reason, one.path) for one in found] == [
+        (Reason.CONFIG_EMPTY, "providers"),
+        (Reason.CONFIG_EMPTY, "gateways"),
+    ]
+    assert all(one.hint for one in found)
+
+
 def test_a_sound_configuration_has_no_warnings() -> None:
     assert advice(SMALL) == {}
 

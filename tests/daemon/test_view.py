@@ -8,6 +8,7 @@ import pytest
 
 from grid.bus.lease import Leader
 from grid.daemon.board import Board, LoadedConfig
+from grid.daemon.config_file import ConfigFile
 from grid.daemon.events import EventLog
 from grid.daemon.link import Link
 from grid.daemon.metrics import Metrics
@@ -39,6 +40,7 @@ class Seen:
         self.link = Link(lambda _: None)
         with self.link.watch():
             pass
+        self.file = ConfigFile(None, lambda _: None)
         self.store = SampleStore(self.board.network.providers)
         self.schedule = ScrapeSchedule(epoch=0.0)
         self.schedule.sync(dict.fromkeys(self.board.network.providers, 2.0), 0.0)
@@ -70,6 +72,7 @@ class Seen:
             clock=lambda: self.now,
             on_drain=self.said.append,
             reload=reload,
+            file=self.file,
             dry_run=self.dry_run,
             **parts,
         )

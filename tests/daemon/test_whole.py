@@ -95,6 +95,69 @@ async def test_a_bad_reload_changes_nothing_and_says_so(
             assert "[+]config ok" in (await client.get("/readyz?verbose")).text
 
 
+async def test_a_changed_file_is_noticed_and_not_loaded_by_itself(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving("east", "west") as pages:
+        fleet = Fleet(pages, redis.url, tmp_path)
+        path = await fleet.write()
+        async with running(Daemon(path)) as client:
+            assert (await client.get("/v1/config")).json()["differs_since"] is None
+            await fleet.write(fleet.text().replace("max_running: 8", "max_running: 9"))
+            await answer(client, "/v1/config", lambda got: got.json()["differs_since"] is not None)
+            ready = await client.get("/readyz?verbose")
+            assert ready.status_code == 200
+            assert "[!]config file warning: differs from what runs since " in ready.text
+            assert "grid_config_file_differs 1.0" in (await client.get("/metrics")).text
+            assert (await client.get("/v1/providers/east-llama")).json()["max_running"] == 8
+            await client.post("/v1/reload")
+            assert (await client.get("/v1/config")).json()["differs_since"] is None
+            assert "config file" not in (await client.get("/readyz?verbose")).text
+            assert "grid_config_file_differs 0.0" in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("section", ["providers", "gateways"])
+async def test_a_reload_does_not_take_everything_away(redis: RedisServer, tmp_path: Path, section: str) -> None:
+    async with serving("east", "west") as pages:
+        fleet = Fleet(pages, redis.url, tmp_path)
+        path = await fleet.write()
+        async with running(Daemon(path)) as client:
+            text = fleet.text()
+            start = text.index(f"{section}:")
+            end = text.index("gateways:") if section == "providers" else len(text)
+            await fleet.write(text[:start] + text[end:])
+            refused = await client.post("/v1/reload")
+            assert (refused.status_code, refused.json()["code"]) == (422, "config_empty")
+            assert refused.json()["hint"]
+            count = 2 if section == "providers" else 1
+            assert f"{section}: the file has none any more, and {count} of them run" in refused.json()["detail"]
+            assert len((await client.get(f"/v1/{section}")).json()[section]) == count
+
+
+async def test_a_gateway_that_comes_back_has_a_document_before(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving("east", "west") as pages:
+        fleet = Fleet(pages, redis.url, tmp_path)
+        text = fleet.text()
+        path = await fleet.write(text + "  other: {site: west}\n")
+        async with running(Daemon(path)) as client:
+            await answer(client, "/v1/overlays/other", lambda got: got.status_code == 200)
+            await fleet.write(text)
+            await client.post("/v1/reload")
+            assert (await client.get("/v1/overlays/other")).status_code == 404
+        async with running(Daemon(path)) as client:
+            await answer(client, "/v1/overlays/edge", lambda got: got.status_code == 200)
+            await answer(client, "/readyz", lambda got: got.status_code == 200)
+            await fleet.write(text + "  other: {site: west, picker: random}\n")
+            await client.post("/v1/reload")
+            kept = await answer(
+                client,
+                "/v1/overlays/other/history",
+                lambda got: got.status_code == 200 and len(got.json()["documents"]) > 1,
+            )
+            newest, first = kept.json()["documents"]
+            assert first["reason"].startswith("first document")
+            assert "first document" not in newest["reason"]
+            assert (first["version"], newest["version"]) == (1, 2)
+
+
 async def test_a_file_that_is_gone_or_half_written_is_no_configuration(redis: RedisServer, tmp_path: Path) -> None:
     async with serving("east", "west") as pages:
         fleet = Fleet(pages, redis.url, tmp_path)
