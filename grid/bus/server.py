@@ -120,7 +120,9 @@ class EmbeddedServer:
         await _end(process)
         async with _locked(self.path.with_suffix(".lock")):
             if await _pulse(self.path) is _Pulse.GONE:
-                await asyncio.to_thread(self.path.unlink, missing_ok=True)
+                # The lock file stays: whoever waits for it has it open already, and would lock a file that another
+                # process no longer finds. The log of an end in order says nothing that anybody will read.
+                await asyncio.to_thread(_clear, self.path, self.path.with_suffix(".log"))
 
     async def _keep(self) -> None:
         while True:

@@ -84,6 +84,7 @@ async def test_it_starts_and_stops(line: str, make: Make) -> None:
     number = process_id(path)
     await embedded.stop()
     assert not path.exists()
+    assert [entry.name for entry in path.parent.iterdir()] == ["acme.lock"]
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
     assert not list(path.parent.glob("*.rdb"))
