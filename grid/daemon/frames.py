@@ -70,6 +70,8 @@ def _signal(network: Network, decision: Decision, sample: Sample | None, now: fl
         bound_s=decision.bound,
         queue_capacity=provider.queue_capacity,
         kv_ceiling=provider.kv_ceiling,
+        held_source=load.held_source,
+        capacity_source=load.capacity_source,
     )
 
 

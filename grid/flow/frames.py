@@ -9,7 +9,12 @@ from types import MappingProxyType
 from typing import Final
 
 from grid.flow.pools import PoolSignal
+from grid.model import CapacitySource, HeldSource
 from grid.overlay.frames import ProviderSignal, SignalFrame
+
+MEANS_AGE: Final = 7.0
+"""s by which the means of engines may be older than the sample: the EPP rewrites them every 5 s, from readings up to
+2 s old."""
 
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 
@@ -18,16 +23,17 @@ def pool_signals(
     frame: SignalFrame,
     *,
     own: Mapping[str, int],
-    declared: Mapping[str, float],
+    declared: Mapping[str, float] = _NONE,
     lags: Mapping[str, float] = _NONE,
     since: float = 0.0,
 ) -> list[PoolSignal]:
     """What ``frame`` says of every pool, for one gateway process.
 
-    ``own``: requests of this process in flight, by pool, as it last reported them. ``declared``: ``max_running`` by
-    provider id, of those that have one; the capacity of others is learned, and begins with what the daemon has
-    learned. ``lags``: ``PoolSignal.lag`` by provider id, for those whose load is known from means only. ``since``: s
-    since the frame came.
+    ``own``: requests of this process in flight, by pool, as it last reported them. ``since``: s since the frame came.
+
+    What is declared and what lags stands in the frame (``capacity_source``, ``held_source``); a capacity that is not
+    declared is learned, and begins with what the daemon has learned. For frames of a daemon that does not say so,
+    ``declared`` (``max_running``) and ``lags`` (``PoolSignal.lag``) tell it by provider id; where given they count.
     """
     sent: dict[str, int] = {}
     for gateway in frame.gateways.values():
@@ -55,17 +61,21 @@ def traffic_share(own: int, sent: int, instances: int) -> float:
 
 
 def _signal(key: str, signal: ProviderSignal, declared: float | None, since: float) -> PoolSignal:
+    says_declared = signal.capacity_source == CapacitySource.DECLARED
+    if declared is None and says_declared and signal.capacity and signal.ready:
+        declared = signal.capacity / signal.ready
     return PoolSignal(
         key,
         ready=signal.ready,
         max_running=declared,
         held=signal.held if signal.age_s is not None else None,
         # A capacity that is not declared is the daemon's own mark: the most it saw running.
-        running=signal.capacity if declared is None else None,
+        running=signal.capacity if declared is None and not says_declared else None,
         queued=signal.queue,
         kv=signal.kv,
         age=(signal.age_s or 0.0) + since,
         bound=signal.bound_s,
         queue_capacity=5.0 if signal.queue_capacity is None else signal.queue_capacity,
         kv_ceiling=0.9 if signal.kv_ceiling is None else signal.kv_ceiling,
+        lag=MEANS_AGE if signal.held_source == HeldSource.ENGINE else 0.0,
     )

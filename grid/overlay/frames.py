@@ -27,7 +27,9 @@ class ProviderSignal(NamedTuple):
     the number that providers are compared by, from ``load_source`` (a value of ``grid.model.LoadSource``; a newer
     daemon may know more); ``kv`` is mean KV-cache use; ``ready`` counts endpoints. ``age_s``: age of the sample when
     the frame was sent, ``bound_s``: its freshness bound, both in s. ``queue_capacity`` (requests per ready endpoint)
-    and ``kv_ceiling`` are the healthy limits that admission control goes by.
+    and ``kv_ceiling`` are the healthy limits that admission control goes by. ``held_source`` and ``capacity_source``
+    say where ``held`` and ``capacity`` come from (values of ``grid.model.HeldSource`` and ``CapacitySource``): what the
+    EPP counts live or engines' means up to 7 s older than the sample; a declared limit or a learned mark.
     """
 
     site: str
@@ -44,6 +46,8 @@ class ProviderSignal(NamedTuple):
     bound_s: float | None = None
     queue_capacity: float | None = None
     kv_ceiling: float | None = None
+    held_source: str | None = None
+    capacity_source: str | None = None
 
 
 class GatewaySignal(NamedTuple):
@@ -135,6 +139,8 @@ class ProviderSignalShape(TypedDict):
     bound_s: NotRequired[Amount | None]
     queue_capacity: NotRequired[Amount | None]
     kv_ceiling: NotRequired[Amount | None]
+    held_source: NotRequired[str | None]
+    capacity_source: NotRequired[str | None]
 
 
 @with_config(_OPEN)

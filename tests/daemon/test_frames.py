@@ -11,7 +11,18 @@ from grid.daemon.link import Link
 from grid.daemon.metrics import Metrics
 from grid.daemon.planner import Planner
 from grid.daemon.tasks import TaskGuard
-from grid.model import AdmissionState, Decision, Freshness, LeaseError, Load, LoadSource, Reason, Sample
+from grid.model import (
+    AdmissionState,
+    CapacitySource,
+    Decision,
+    Freshness,
+    HeldSource,
+    LeaseError,
+    Load,
+    LoadSource,
+    Reason,
+    Sample,
+)
 from grid.overlay import SignalFrame
 from grid.policy import PolicyInput, PolicyMemory
 from grid.signals.store import SampleStore
@@ -27,7 +38,17 @@ def decision(
     *,
     demoted: bool = False,
 ) -> Decision:
-    load = Load(ready=2, held=6.0, capacity=16.0, saturation=0.375, load=0.5, load_source=LoadSource.KV, kv=0.45)
+    load = Load(
+        ready=2,
+        held=6.0,
+        held_source=HeldSource.LIVE,
+        capacity=16.0,
+        capacity_source=CapacitySource.DECLARED,
+        saturation=0.375,
+        load=0.5,
+        load_source=LoadSource.KV,
+        kv=0.45,
+    )
     return Decision(provider, freshness, admission, Reason.ADMITTED, load, (), age=0.4, bound=5.0, demoted=demoted)
 
 
@@ -59,7 +80,8 @@ async def test_a_frame_says_what_is_known_with_ages_as_of_now() -> None:
     east, west = frame.providers["east-llama"], frame.providers["west-llama"]
     assert (east.site, east.held, east.capacity, east.load, east.load_source) == ("east", 6.0, 16.0, 0.5, "kv")
     assert (east.age_s, east.bound_s, east.queue_capacity, east.kv_ceiling) == (1.5, 5.0, 5.0, 0.9)
-    assert (west.held, west.age_s) == (None, None)
+    assert (east.held_source, east.capacity_source) == ("live", "declared")
+    assert (west.held, west.age_s, west.held_source, west.capacity_source) == (None, None, None, None)
     assert set(frame.providers) == {"east-llama", "west-llama"}
     assert frame.gateways["edge-east"].instances == 2
     assert frame.gateways["edge-east"].in_flight == {"east/east-llama": 5}

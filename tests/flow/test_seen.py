@@ -164,6 +164,24 @@ def test_signals_come_from_a_frame() -> None:
     assert (north.held, north.ready) == (None, None)
 
 
+def test_what_is_declared_and_what_lags_stands_in_the_frame() -> None:
+    told = frame(
+        declared=ProviderSignal("a", "p", held=4, capacity=64, ready=2, held_source="live", capacity_source="declared"),
+        learned=ProviderSignal("b", "p", held=4, capacity=64, ready=2, held_source="engine", capacity_source="learned"),
+        empty=ProviderSignal("c", "p", capacity=0, ready=0, capacity_source="declared"),
+        later=ProviderSignal("d", "p", capacity=9, ready=1, held_source="guess", capacity_source="guess"),
+    )
+    found = pool_signals(told, own={})
+    assert [(one.max_running, one.running, one.lag) for one in found] == [
+        (32, None, 0.0),
+        (None, 64, 7.0),
+        (None, None, 0.0),
+        (None, 9, 0.0),
+    ]
+    given, *_ = pool_signals(told, own={}, declared={"declared": 16}, lags={"declared": 3.0})
+    assert (given.max_running, given.lag) == (16, 3.0), "what is given goes before the frame"
+
+
 def test_the_only_gateway_has_all_of_it() -> None:
     told = SignalFrame("acme", 1, 1, 1.0, 0.0, providers={"east": ProviderSignal("east", "pool")})
     (east,) = pool_signals(told, own={}, declared={})
