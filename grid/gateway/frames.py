@@ -7,10 +7,14 @@ from typing import Final
 
 from grid.gateway.fleet import OwnCounts
 from grid.gateway.target import Target
+from grid.model import HeldSource
 from grid.overlay import ProviderSignal, SignalFrame
 
 OnEstimateError = Callable[[Target, float], None]
 Peers = Callable[[Target], tuple[Target, ...]]
+
+MEANS_LAG: Final = 3.5
+"""s by which engines' means are older than the page on average: rewritten every 5 s, from readings up to 2 s old."""
 
 _SAME_SAMPLE: Final = 0.1
 """s within which two frames tell of one sample: ages jitter on their way."""
@@ -71,7 +75,8 @@ class FrameReader:
             return False
         if held is None:
             held = told * (size or 1.0)
-        own = self._own.at(target, sampled_at, sight.now)
+        lag = MEANS_LAG if signal.held_source == HeldSource.ENGINE else 0.0
+        own = self._own.at(target, sampled_at - lag, sight.now)
         if self._on_estimate_error is not None and _newer(target, sampled_at):
             self._on_estimate_error(target, abs(target.load_at(own) - held / (size or 1.0)))
         kv, ceiling = _amount(signal.kv), _amount(signal.kv_ceiling)

@@ -211,6 +211,8 @@ class Router:
             served = snapshot.served[kind, model]
         except (KeyError, TypeError):
             raise refusals.unknown(kind, model) from None
+        if allowed is not None and served.targets <= (allowed := frozenset(allowed)):
+            allowed = None  # nobody is left out, so the pick costs what it always does
         failed = frozenset(decision.place.target.key for decision in tried)
         fits = _held_to(failed, allowed)
         affinity, key, now = Bound.NONE, b"", 0.0

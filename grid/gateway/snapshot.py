@@ -68,18 +68,19 @@ class Targets:
 class Served:
     """One capability of a document: all its places, and those that take new work in the order they are tried.
 
-    ``picker``: how one of a group is chosen, ``deterministic`` where there are no groups. ``tiers``: the groups in use,
-    ``demoted`` those of the places that are set back and used when nobody else is left. ``first_group``: number of the
-    first group in use.
+    ``targets``: those that take any work. ``picker``: how one of a group is chosen, ``deterministic`` where there are
+    no groups. ``tiers``: the groups in use, ``demoted`` those of the places that are set back and used when nobody else
+    is left. ``first_group``: number of the first group in use.
     """
 
-    __slots__ = ("_by_id", "demoted", "first_group", "kind", "name", "picker", "places", "tiers")
+    __slots__ = ("_by_id", "demoted", "first_group", "kind", "name", "picker", "places", "targets", "tiers")
 
     def __init__(self, kind: Kind, name: str) -> None:
         self.kind = kind
         self.name = name
         self.picker = Picker.DETERMINISTIC
         self.places: list[Place] = []
+        self.targets: set[Target] = set()
         self.tiers: Tiers = ()
         self.demoted: Tiers = ()
         self.first_group: int | None = None
@@ -90,6 +91,8 @@ class Served:
         if place.candidate.selection_group is not None and place.envelope.picker is not None:
             self.picker = place.envelope.picker
         self.places.append(place)
+        if place.candidate.admission_state is not AdmissionState.NONE:
+            self.targets.add(place.target)
         self._by_id.setdefault(place.candidate.stable_id, place)
 
     def arrange(self) -> None:

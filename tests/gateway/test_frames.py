@@ -121,6 +121,20 @@ def test_what_is_not_known_or_too_old_leaves_own_counts(lost: dict[str, Any]) ->
     assert estimates(made)[0] == pytest.approx(0.3)
 
 
+def test_means_of_engines_are_older_than_their_page() -> None:
+    time = Time()
+    made = router(0, clock=time)
+    for tick in range(41):
+        hold(made, 0, 1)
+        time.now = 96.0 + tick / 10
+        made.tick(time.now)
+    made.observe(frame(signal(0, 0.5, held_source="engine")), 100.0)
+    # One more every tenth of a second: 35 of the 41 are later than what the means say.
+    assert estimates(made) == [pytest.approx(0.5 + 3.5)]
+    made.observe(frame(signal(0, 0.5, held_source="live")), 100.0)
+    assert estimates(made) == [pytest.approx(0.5)]
+
+
 def test_a_sample_without_a_bound_counts_as_long_as_nothing_newer_comes() -> None:
     made = router(0)
     made.observe(frame(signal(0, 0.5, bound_s=None, age_s=1000.0)), 100.0)

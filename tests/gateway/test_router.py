@@ -55,7 +55,7 @@ def test_before_the_first_document() -> None:
 def test_held_back_is_429_and_nobody_is_503(states: tuple[AdmissionState, ...], status: int) -> None:
     made = router(0)
     made.apply(grouped(0, 1, states=states))
-    for more in ({}, {"allowed": made.targets}):
+    for more in ({}, {"allowed": made.targets}, {"allowed": made.targets[:1]}):
         with pytest.raises(RoutingError) as found:
             made.pick("llama", **more)  # type: ignore[arg-type]
         assert found.value.status == status

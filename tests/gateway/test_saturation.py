@@ -392,6 +392,17 @@ def test_held_to_some_without_trust_all_of_them_are_drawn_from() -> None:
     assert set(seen) == {("s0", "weighted_of_two"), ("s1", "weighted_of_two")}
 
 
+def test_held_to_all_the_pick_is_as_ever() -> None:
+    made = router(0, 0, 0)
+    made.observe(loads(0.1, 0.5, 0.9), 100.0)
+    other = router(0, 0, 0)
+    other.observe(loads(0.1, 0.5, 0.9), 100.0)
+    for _ in range(50):
+        decision = made.pick("llama", allowed=made.targets)
+        assert type(decision) is Decision
+        assert decision.site == other.pick("llama").site
+
+
 def test_held_to_nobody_there_is_no_healthy_site() -> None:
     made = router(0, 0)
     with pytest.raises(RoutingError) as caught:
