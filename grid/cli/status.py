@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command("leader", short_help="Who publishes.")(leader)
     app.command("drain", short_help="Send no new work to a provider or a site.")(drain)
     app.command("undrain", short_help="Take a drain back.")(undrain)
+    app.command("reload", short_help="Load the daemon's configuration again.")(reload)
     app.command("watch", short_help="Events as they happen.")(watch)
 
 
@@ -130,6 +131,12 @@ def _explained(data: dict[str, Any]) -> list[Any]:
         f"{data['id']} at {data['site']}: {data['admission_state']} ({data['reason']}), {data['state']}",
         table(None, ("rule", "found", "with"), [(s["rule"], s["reason"], s["detail"]) for s in data["steps"]]),
     ]
+    error = data.get("last_error")
+    if error is not None:
+        parts += [f"last error {since(error['at'])}: {error['detail']} [{error['code']}]"]
+        parts += [f"hint: {error['hint']}"] if error.get("hint") else []
+    for problem in data.get("problems", []):
+        parts.append(f"problem on its page: {problem['code']}: {problem['detail']}")
     for gateway in data["gateways"]:
         places = [
             (
@@ -205,6 +212,17 @@ def undrain(
     """Take a drain back. Exits 1 when there is none."""
     find(url, token_file, config).delete(f"/v1/drains/{segment(target)}")
     emit({"target": target, "drained": False}, output, lambda: [f"{target} is no longer drained"])
+
+
+def reload(
+    url: UrlOption = None,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Load the daemon's configuration again, whole or not at all. Exits 2 and says why when it is refused."""
+    data = find(url, token_file, config).post("/v1/reload", {})
+    emit(data, output, lambda: [f"generation {data['generation']}", *data["changes"]])
 
 
 def watch(

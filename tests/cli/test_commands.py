@@ -28,6 +28,7 @@ COMMANDS: list[str] = [
     "drain",
     "undrain",
     "watch",
+    "reload",
     "sync",
     "simulate",
     "gateway",

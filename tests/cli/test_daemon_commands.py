@@ -47,6 +47,18 @@ def test_explaining_nothing_names_where_to_look(daemon: Running) -> None:
     assert result.stdout == ""
 
 
+def test_explain_of_what_cannot_be_read_says_why(daemon: Running) -> None:
+    text = grid("explain", "gone-llama", "-c", daemon.config).stdout
+    assert "connect_refused" in text
+    assert "hint: check host and port" in text
+
+
+def test_a_reload_says_what_changed(daemon: Running) -> None:
+    result = grid("reload", "-c", daemon.config, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    assert json_of(result)["generation"] >= 2
+
+
 def test_explaining_a_site_names_its_providers(daemon: Running) -> None:
     result = grid("explain", "east", "-c", daemon.config)
     assert result.exit_code == 1
