@@ -301,7 +301,7 @@ class TestAllOrNothing:
         await bus.command("SET", name, "x")
         with pytest.raises(BusError) as caught:
             await publisher.publish(document(1), lease, "test")
-        assert caught.value.reason is Reason.BUS_REFUSED
+        assert caught.value.reason is Reason.BUS_WRONG_TYPE
         assert await bus.command("GET", name) == b"x"
         other = bus.keys.history("edge") if key == "overlay" else bus.keys.overlay("edge")
         assert await bus.command("EXISTS", other) == 0

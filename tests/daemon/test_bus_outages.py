@@ -174,7 +174,7 @@ async def test_a_leader_whose_lease_is_taken_stops_at_once_and_stands_by(redis: 
 
 async def test_nothing_is_removed_by_a_restart_before_the_first_round(redis: RedisServer, tmp_path: Path) -> None:
     async with serving("east", "west") as pages, Watcher(redis.url) as watcher:
-        fleet = Fleet(pages, redis.url, tmp_path)
+        fleet = Fleet(pages, redis.url, tmp_path, timeout=2.0)
         async with running(fleet.daemon()):
             await until(lambda: watcher.documents and watcher.frames)
         count, epoch = len(watcher.documents), watcher.frames[-1][1].epoch
