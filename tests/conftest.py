@@ -1,11 +1,13 @@
 """What every test runs under: a guard against blocking the loop, and the data beside the repository."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +25,23 @@ def _no_blocking_calls(request: pytest.FixtureRequest) -> Iterator[BlockBuster |
         return
     with blockbuster_ctx("grid") as guard:
         yield guard
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    """Logs are set up once per process by whoever owns it; a test that does so leaves them as they were."""
+    configured = structlog.get_config() if structlog.is_configured() else None
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
+    yield
+    structlog.reset_defaults()
+    if configured is not None:
+        structlog.configure(**configured)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
 
 
 @pytest.fixture(scope="session")

@@ -313,7 +313,7 @@ async def test_what_it_looks_like() -> None:
         assert 'grid_flow_queue_size{band="bronze",model="llama",tenant_class="none"} 1.0' in text
         assert 'grid_flow_pool_saturation{pool="east/east-llama"} 0.0' in text
         gate.end(2)
-        await until(lambda: seen(made) == 3)
+        await until(lambda: bool(gate.waiting))
         gate.end()
         await asyncio.gather(*tasks)
 
