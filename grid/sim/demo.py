@@ -1,7 +1,7 @@
 """``grid demo``: a whole network on one machine, from EPP pages to requests, with something happening to it.
 
-Sites are simulated; everything else is the real thing: the daemon with its embedded bus and its HTTP side, gateways
-that use the client library, requests over HTTP. All of it on loopback, in one process and one redis-server.
+Sites are simulated; everything else is the real thing: the daemon with its embedded bus and its HTTP side, reference
+gateways, requests over HTTP. All of it on loopback, in one process and one redis-server.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from grid.bus.server import embedded_socket
 from grid.config import parse
 from grid.daemon import Daemon
 from grid.debug import Event
-from grid.gateway import GridClient
 from grid.model import GridError, Reason
+from grid.proxy.gateway import Gateway
 from grid.sim import demo_stage, demo_view
 from grid.sim.demo_view import GatewayCell, Scene, SiteRow
-from grid.sim.load import LoadGateway
+from grid.sim.load import SteadyLoad
 from grid.sim.scenario import DEFAULT, SCENARIOS, Phase, Scenario, play
 from grid.sim.site import SimulatedSite
 
@@ -39,6 +39,12 @@ _LINE_EVERY = 2.0
 _READY_WITHIN = 20.0
 _STARTUP_POLL = 0.02
 _EVENTS_KEPT = 50
+_MOVES_LOOK = 0.25
+_MOVES = {
+    "spilled": "near sites are full, so new requests go farther",
+    "retry": "a site fails requests, and they are tried elsewhere",
+    "rescue": "requests that wait at a dead site are sent elsewhere",
+}
 _TOLD_KINDS = frozenset({"published", "provider", "leader", "bus", "drain"})
 
 OnEvent = Callable[[str], None]
@@ -128,20 +134,20 @@ async def _started(folder: Path, count: int, rng: random.Random, plan: _Plan) ->
             stack.push_async_callback(site.stop)
         await asyncio.to_thread(demo_stage.write_token, folder)
         await demo_stage.start_sites(sites)
-        config = parse(demo_stage.as_text(demo_stage.configuration(sites, folder, plan.duration)))
+        config = parse(demo_stage.as_text(demo_stage.configuration(sites, folder)))
         daemon = Daemon(config)
         stack.push_async_callback(daemon.stop)
         await daemon.start()
         socket = embedded_socket(config.network, config.daemon.state_dir)
-        clients = {}
+        gateways = {}
         for name in config.gateways:
-            draws = random.Random(rng.getrandbits(64))
-            client = GridClient(network=config.network, gateway=name, state_dir=config.daemon.state_dir, rng=draws)
-            clients[name] = await stack.enter_async_context(client)
+            gateways[name] = gateway = Gateway(config, name, rng=random.Random(rng.getrandbits(64)))
+            stack.push_async_callback(gateway.stop)
+            await gateway.start()
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         asking = httpx.AsyncClient(base_url=daemon.url, trust_env=False, verify=bare, timeout=5.0)
         desk = _Desk(await stack.enter_async_context(asking), socket)
-        yield _Demo(sites, daemon, desk, clients, rng=rng, plan=plan)
+        yield _Demo(sites, daemon, desk, gateways, rng=rng, plan=plan)
 
 
 class _Desk:
@@ -188,7 +194,7 @@ class _Demo:
         sites: Mapping[str, SimulatedSite],
         daemon: Daemon,
         desk: _Desk,
-        clients: Mapping[str, GridClient],
+        gateways: Mapping[str, Gateway],
         *,
         rng: random.Random,
         plan: _Plan,
@@ -205,14 +211,15 @@ class _Demo:
         self._published: list[Mapping[str, object]] = []
         self._told: set[tuple[str, str]] = set()
         rate = demo_stage.GATEWAY_LOAD * next(iter(sites.values())).shape.rate
-        urls = {name: site.url for name, site in sites.items()}
-        self._gateways = {
-            name: LoadGateway(name, client, urls, model=demo_stage.MODEL, rate=rate, on_failure=self._failed,
-                              rng=random.Random(rng.getrandbits(64)))
-            for name, client in clients.items()
-        }  # fmt: skip
-        self._clients = clients
-        self._shown: dict[str, dict[str, float]] = {name: {} for name in clients}
+        self._gateways = gateways
+        self._loads = {
+            name: SteadyLoad(
+                name, gateway.url, model=demo_stage.MODEL, rate=rate, rng=random.Random(rng.getrandbits(64))
+            )
+            for name, gateway in gateways.items()
+        }
+        self._moved: dict[tuple[str, str], float] = {}
+        self._shown: dict[str, dict[str, float]] = {name: {} for name in gateways}
 
     async def run(self) -> dict[str, Any]:
         """Wait until gateways can pick, play the scenario under load, sum up."""
@@ -225,11 +232,10 @@ class _Demo:
             beside = [
                 group.create_task(self._follow_events(past[-1].id if past else 0), name="demo events"),
                 group.create_task(self._watch(), name="demo watch"),
+                group.create_task(self._follow_moves(), name="demo moves"),
             ]
             end = asyncio.Event()
-            loads = [
-                group.create_task(gateway.run(end), name=f"load of {name}") for name, gateway in self._gateways.items()
-            ]
+            loads = [group.create_task(load.run(end), name=f"load of {name}") for name, load in self._loads.items()]
             self._begun = time.monotonic()
             await play(self._scenario, demo_stage.World(self._sites, self._desk), self._duration, self._enter)
             end.set()
@@ -245,7 +251,7 @@ class _Demo:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _READY_WITHIN
         while True:
-            missing = [name for name, client in self._clients.items() if not _can_pick(client)]
+            missing = [name for name, gateway in self._gateways.items() if not _can_pick(gateway)]
             providers = [] if missing else await self._providers()
             if providers and all(one["state"] == "fresh" for one in providers):
                 return
@@ -260,15 +266,21 @@ class _Demo:
     def _enter(self, phase: Phase, sentence: str) -> None:
         self._phase, self._sentence = phase, sentence
         self._told.clear()
-        for gateway in self._gateways.values():
-            gateway.phase = phase.name
+        for load in self._loads.values():
+            load.phase = phase.name
         self._tell(f"[{phase.name}] {sentence}")
 
-    def _failed(self, site: str, why: str) -> None:
-        """Once per phase, site and cause is enough: a dying site fails many requests at once."""
-        if (site, why) not in self._told:
-            self._told.add((site, why))
-            self._tell(f"requests to {site} fail ({why}) and are tried elsewhere")
+    async def _follow_moves(self) -> None:
+        """Say, once per phase, when gateways begin to send requests elsewhere."""
+        while True:
+            for name, gateway in self._gateways.items():
+                for reason, sentence in _MOVES.items():
+                    number = _decisions(gateway, reason)
+                    if number > self._moved.get((name, reason), 0.0) and (name, reason) not in self._told:
+                        self._told.add((name, reason))
+                        self._tell(f"{name}: {sentence}")
+                    self._moved[name, reason] = number
+            await asyncio.sleep(_MOVES_LOOK)
 
     def _tell(self, sentence: str) -> None:
         stamped = f"{time.monotonic() - self._begun:5.1f}s {sentence}"
@@ -312,8 +324,8 @@ class _Demo:
         providers = await self._providers()
         documents = {name: await self._desk.get(f"/v1/overlays/{name}") for name in self._gateways}
         groups = {name: _groups(document) for name, document in documents.items()}
-        for name, gateway in self._gateways.items():
-            self._shown[name] = gateway.take_recent() or self._shown[name]
+        for name, load in self._loads.items():
+            self._shown[name] = load.take_recent() or self._shown[name]
         rows = tuple(
             SiteRow(
                 site=one["site"],
@@ -332,8 +344,8 @@ class _Demo:
             )
             for one in providers
         )
-        places = {name: f"v{client.state.version} {(client.state.revision or '-')[:8]}"
-                  for name, client in self._clients.items()}  # fmt: skip
+        states = {name: gateway.client.state for name, gateway in self._gateways.items()}
+        places = {name: f"v{state.version} {(state.revision or '-')[:8]}" for name, state in states.items()}
         elapsed = max(0.0, time.monotonic() - self._begun)
         return Scene(elapsed, self._duration, self._phase.name, self._sentence, rows, places, tuple(self._events))
 
@@ -342,7 +354,7 @@ class _Demo:
         for name in self._sites:
             found = await self._desk.get(f"/v1/providers/{name}") or {}
             providers[name] = found
-        errors = sum(gateway.tally.errors for gateway in self._gateways.values())
+        tallies = [load.tally for load in self._loads.values()]
         return {
             "scenario": self._scenario.name,
             "duration_s": self._duration,
@@ -350,27 +362,30 @@ class _Demo:
             "published": len(self._published),
             "revisions": len({str(one["revision"]) for one in self._published}),
             "scrapes": sum(one.get("scrapes", 0) for one in providers.values()),
-            "requests": sum(gateway.tally.requests for gateway in self._gateways.values()),
+            "requests": sum(tally.requests for tally in tallies),
             "providers": providers,
             "gateways": {name: self._totals(name) for name in self._gateways},
             "phases": {
-                phase.name: {name: _rounded(one.tally.shares(phase.name)) for name, one in self._gateways.items()}
+                phase.name: {name: _rounded(load.tally.shares(phase.name)) for name, load in self._loads.items()}
                 for phase in self._scenario.phases
             },
-            "errors": errors,
+            "errors": sum(tally.errors for tally in tallies),
         }
 
     def _totals(self, name: str) -> dict[str, Any]:
-        tally, state = self._gateways[name].tally, self._clients[name].state
+        gateway, tally = self._gateways[name], self._loads[name].tally
+        state = gateway.client.state
         return {
             "version": state.version,
             "epoch": state.epoch,
             "revision": state.revision,
             "requests": tally.requests,
-            "retried": tally.retried,
+            "retried": int(_decisions(gateway, "retry")),
+            "rescued": int(_decisions(gateway, "rescue")),
             "shares": _rounded(tally.shares()),
             "shed": tally.shed,
             "errors": tally.errors,
+            "slowest_s": round(tally.slowest, 3),
         }
 
 
@@ -378,12 +393,22 @@ def _rounded(shares: Mapping[str, float]) -> dict[str, float]:
     return {site: round(share, 4) for site, share in shares.items()}
 
 
-def _can_pick(client: GridClient) -> bool:
+def _can_pick(gateway: Gateway) -> bool:
     try:
-        client.pick(demo_stage.MODEL)
+        gateway.client.pick(demo_stage.MODEL)
     except GridError:
         return False
     return True
+
+
+def _decisions(gateway: Gateway, reason: str) -> float:
+    """How many decisions a gateway has made for ``reason``, whatever the site."""
+    return sum(
+        sample.value
+        for metric in gateway.metrics.decisions.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_total") and sample.labels["reason"] == reason
+    )
 
 
 def _groups(document: Mapping[str, Any] | None) -> dict[str, int]:

@@ -51,16 +51,12 @@ def make_sites(count: int, rng: random.Random) -> dict[str, SimulatedSite]:
     return sites
 
 
-def configuration(sites: Mapping[str, SimulatedSite], folder: Path, duration: float) -> dict[str, Any]:
+def configuration(sites: Mapping[str, SimulatedSite], folder: Path) -> dict[str, Any]:
     """The configuration of the whole network, as its file would have it; the token file is in ``folder``.
 
-    Two gateways with different ideas: one keeps to the nearest site until that is under pressure, the other spreads
-    over all that are not. Shares are declared ones, since live ones take minutes to return to a site that was lost.
-    Holding back is as short as the demo needs it (``duration`` in s).
+    Two gateways with different ideas: one keeps to the nearest site while that has room, the other spreads over all.
+    Both choose by load, so what a site can take shows in signal frames, and documents change when a site is lost.
     """
-    hold = max(1.0, duration / 20)
-    pressure = {"enter": 0.9, "exit": 0.75, "enter_scrapes": 2, "exit_scrapes": 2,
-                "min_time": f"{hold:g}s", "hold_down": f"{hold:g}s"}  # fmt: skip
     near, other, *_ = sites
     return {
         "network": NETWORK,
@@ -83,13 +79,12 @@ def configuration(sites: Mapping[str, SimulatedSite], folder: Path, duration: fl
                 "models": [MODEL],
                 "source": {"epp": site.metrics_url, "token_file": str(folder / "epp.token")},
                 "max_running": SLOTS,
-                "pressure": pressure,
             }
             for name, site in sites.items()
         },
         "gateways": {
-            f"{GATEWAY_PREFIX}-{near}": {"site": near, "order": "geographyFirst", "picker": "weightedRandom"},
-            f"{GATEWAY_PREFIX}-{other}": {"site": other, "order": "scoreFirst", "picker": "weightedRandom"},
+            f"{GATEWAY_PREFIX}-{near}": {"site": near, "order": "geographyFirst", "picker": "saturation"},
+            f"{GATEWAY_PREFIX}-{other}": {"site": other, "order": "scoreFirst", "picker": "saturation"},
         },
     }
 

@@ -90,13 +90,14 @@ def line(scene: Scene) -> str:
 def summary_tables(summary: Mapping[str, Any]) -> Sequence[Table | str]:
     """What is left on the screen at the end: totals per gateway, how traffic moved by phase, and one sentence."""
     totals = Table(title="Gateways", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("gateway", "version", "revision", "requests", "retried", "shed", "errors"):
+    for title in ("gateway", "version", "revision", "requests", "retried", "rescued", "shed", "errors", "slowest"):
         totals.add_column(title, justify="left" if title in ("gateway", "revision") else "right")
     gateways: Mapping[str, Mapping[str, Any]] = summary["gateways"]
     for name, gateway in gateways.items():
         totals.add_row(
             name, str(gateway["version"]), (gateway["revision"] or "-")[:12],
-            *(str(gateway[key]) for key in ("requests", "retried", "shed", "errors")),
+            *(str(gateway[key]) for key in ("requests", "retried", "rescued", "shed", "errors")),
+            f"{gateway['slowest_s']:.2f} s",
         )  # fmt: skip
     moved = Table(title="Where traffic went", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     sites = list(summary["sites"])

@@ -63,6 +63,8 @@ class SimulatedSite:
         self.scrapes = 0
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         """How requests from outside ended; the site's own are not in it."""
+        self.met_full = 0
+        """Requests from outside that came when every slot was taken."""
         self._rng = rng or random.Random()
         self._waiters: dict[Ticket, _Waiter] = {}
         self._local: set[asyncio.Task[None]] = set()
@@ -264,6 +266,7 @@ class SimulatedSite:
             return _error(404, "model_not_found", f"this site serves {', '.join(self.shape.models)}")
         tenant = next((request.headers[name] for name in TENANT_HEADERS if name in request.headers), "default-flow")
         flow = Flow(tenant, wanted["model"])
+        self.met_full += self.held >= self.shape.pool.capacity
         ticket, waiter = self._submit(flow)
         if wanted.get("stream"):
             return await self._stream(ticket, waiter)

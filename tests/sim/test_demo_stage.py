@@ -48,14 +48,14 @@ async def test_the_configuration_is_a_good_one(count: int, tmp_path: Path) -> No
     sites = make_sites(count, random.Random(1))
     try:
         await start_sites(sites)
-        config = parse(as_text(configuration(sites, tmp_path, 40.0)))
+        config = parse(as_text(configuration(sites, tmp_path)))
     finally:
         for site in sites.values():
             await site.stop()
     network = config.to_network()
     assert set(network.providers) == set(network.sites) == set(sites)
     assert len(network.gateways) == 2
-    assert {gateway.picker for gateway in network.gateways.values()} == {Picker.WEIGHTED_RANDOM}
+    assert {gateway.picker for gateway in network.gateways.values()} == {Picker.SATURATION}
     assert len({site.shape.profile for site in sites.values()}) == min(count, 6), "different dialects"
 
 

@@ -44,7 +44,10 @@ def test_a_line_says_the_same_for_a_pipe() -> None:
 
 
 def test_the_summary_shows_how_traffic_moved() -> None:
-    gateway = {"version": 7, "revision": "a" * 64, "requests": 900, "retried": 4, "shed": 0, "errors": 0, "shares": {}}
+    gateway = {
+        "version": 7, "revision": "a" * 64, "requests": 900, "retried": 4, "rescued": 2, "shed": 0, "errors": 0,
+        "slowest_s": 1.25, "shares": {},
+    }  # fmt: skip
     summary = {
         "published": 12, "revisions": 5, "scrapes": 99, "requests": 900, "errors": 0, "sites": ["east", "west"],
         "gateways": {"edge-east": gateway},

@@ -1,108 +1,74 @@
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import cycle
+from collections.abc import Awaitable, Callable
+from itertools import count, cycle
 
 import pytest
 
-from grid.model import Reason, RoutingError
-from grid.sim.load import LoadGateway
-from grid.sim.pool import Outcome, PoolShape
-from grid.sim.site import SimulatedSite, SiteShape
+from grid.sim import load as load_module
+from grid.sim.load import SteadyLoad
+from tests.support.http_server import Answer, Handler, Request, serve
 from tests.support.until import until
 
 
-@dataclass(frozen=True)
-class Picked:
-    site: str
+async def run(handler: Handler, enough: Callable[[SteadyLoad], bool], phase: str = "one") -> SteadyLoad:
+    async with serve(handler) as url:
+        load = SteadyLoad("edge", url, model="sim-model", rate=400.0, rng=random.Random(2))
+        load.phase = phase
+        end = asyncio.Event()
+        task = asyncio.create_task(load.run(end))
+        await until(lambda: enough(load))
+        end.set()
+        await task
+        return load
 
 
-class Turns:
-    """Takes sites in turn; raises what it is given in place of a site."""
+def turns(*answers: Answer) -> Callable[[Request], Awaitable[Answer]]:
+    order = cycle(answers)
 
-    def __init__(self, *turns: str | RoutingError) -> None:
-        self._turns: Iterator[str | RoutingError] = cycle(turns)
-        self.under_way = 0
+    async def handler(request: Request) -> Answer:
+        assert (request.method, request.target) == ("POST", "/v1/chat/completions")
+        assert b'"model":"sim-model"' in request.body.replace(b" ", b"")
+        return next(order)
 
-    @contextmanager
-    def route(self, model: str) -> Iterator[Picked]:
-        assert model == "sim-model"
-        turn = next(self._turns)
-        if isinstance(turn, RoutingError):
-            raise turn
-        self.under_way += 1
-        try:
-            yield Picked(turn)
-        finally:
-            self.under_way -= 1
+    return handler
 
 
-@pytest.fixture
-async def sites() -> AsyncIterator[dict[str, SimulatedSite]]:
-    made = {name: SimulatedSite(SiteShape(name, pool=PoolShape(2, 8), service=0.01)) for name in ("east", "west")}
-    for site in made.values():
-        await site.start()
-    yield made
-    for site in made.values():
-        await site.stop()
+def good(site: str) -> Answer:
+    return Answer(200, b"{}", {"x-grid-site": site})
 
 
-async def run(
-    router: Turns, sites: dict[str, SimulatedSite], enough: Callable[[LoadGateway], bool], failures: list[str]
-) -> LoadGateway:
-    gateway = LoadGateway(
-        "edge", router, {name: site.url for name, site in sites.items()}, model="sim-model", rate=400.0,
-        rng=random.Random(2), on_failure=lambda site, why: failures.append(f"{site}: {why}"),
-    )  # fmt: skip
-    gateway.phase = "one"
-    end = asyncio.Event()
-    task = asyncio.create_task(gateway.run(end))
-    await until(lambda: enough(gateway))
-    end.set()
-    await task
-    assert router.under_way == 0
-    return gateway
-
-
-async def test_steady_load_is_answered_and_shared_as_picked(sites: dict[str, SimulatedSite]) -> None:
-    failures: list[str] = []
-    gateway = await run(Turns("east", "west", "west"), sites, lambda g: g.tally.requests >= 90, failures)
-    tally = gateway.tally
-    assert (tally.errors, tally.shed, tally.retried, failures) == (0, 0, 0, [])
+async def test_steady_load_is_counted_by_where_it_was_answered() -> None:
+    load = await run(turns(good("east"), good("west"), good("west")), lambda load: load.tally.requests >= 90)
+    tally = load.tally
+    assert (tally.errors, tally.shed) == (0, 0)
     assert sum(tally.answered.values()) == tally.requests
     assert tally.shares() == tally.shares("one") == {"east": pytest.approx(1 / 3, abs=0.02),
                                                      "west": pytest.approx(2 / 3, abs=0.02)}  # fmt: skip
     assert tally.shares("two") == {}
-    assert gateway.take_recent() == pytest.approx(tally.shares())
-    assert gateway.take_recent() == {}
-    assert {name: site.outcomes[Outcome.ANSWERED] for name, site in sites.items()} == dict(tally.answered)
+    assert 0 < tally.slowest < 5
+    assert load.take_recent() == pytest.approx(tally.shares())
+    assert load.take_recent() == {}
 
 
-async def test_a_site_that_refuses_is_left_for_another_once(sites: dict[str, SimulatedSite]) -> None:
-    await sites["east"].vanish()
-    failures: list[str] = []
-    gateway = await run(Turns("east", "east", "west"), sites, lambda g: g.tally.requests >= 60, failures)
-    tally = gateway.tally
-    assert tally.errors == 0
-    assert tally.retried == len(failures) > 20
-    assert set(tally.answered) == {"west"}
-    assert all(failure.startswith("east: connection failed") for failure in failures)
+async def test_what_is_refused_for_load_is_shed_and_the_rest_is_lost() -> None:
+    load = await run(turns(good("east"), Answer(429), Answer(503), Answer(500)), lambda load: load.tally.requests >= 80)
+    tally = load.tally
+    assert tally.shed == pytest.approx(tally.requests / 4, abs=2)
+    assert tally.errors == pytest.approx(tally.requests / 2, abs=2)
+    assert sum(tally.answered.values()) + tally.shed + tally.errors == tally.requests
 
 
-async def test_a_request_that_fails_twice_is_an_error(sites: dict[str, SimulatedSite]) -> None:
-    for site in sites.values():
-        await site.vanish()
-    gateway = await run(Turns("east", "west"), sites, lambda g: g.tally.errors >= 10, [])
-    assert gateway.tally.errors == gateway.tally.retried == gateway.tally.requests
+async def test_an_answer_that_comes_too_late_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "PATIENCE", 0.1)
+    numbers = count()
 
+    async def handler(_: Request) -> Answer | None:
+        number = next(numbers)
+        if number == 3:
+            await asyncio.sleep(5)
+        return None if number == 4 else good("east")
 
-async def test_refusals_of_the_router_are_shed_or_errors(sites: dict[str, SimulatedSite]) -> None:
-    full = RoutingError("full", reason=Reason.CAPACITY_EXHAUSTED, status=429, retry_after=3)
-    none = RoutingError("none", reason=Reason.NO_HEALTHY_SITE, status=503, retry_after=3)
-    gateway = await run(Turns("east", full, none), sites, lambda g: g.tally.requests >= 60, [])
-    tally = gateway.tally
-    assert tally.shed >= 19
-    assert tally.errors >= 19
-    assert tally.shed + tally.errors + sum(tally.answered.values()) == tally.requests
+    load = await run(handler, lambda load: load.tally.errors >= 2)
+    assert load.tally.errors == 2
+    assert load.tally.slowest < 0.1
