@@ -86,15 +86,23 @@ def stale(
 @app.command()
 def admission(
     seed: Annotated[int, typer.Option(help="Of arrivals and durations.")] = 1,
+    real: Annotated[
+        bool, typer.Option("--real", help="Over loopback HTTP through the reference gateway; about 40 seconds.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What interactive requests wait beside hundreds of batch requests: alone, with admission control, without.
 
-    Example:
+    Examples:
 
       grid simulate admission -o json
-    """
-    from grid.sim.admission import run
 
-    found = run(seed=seed)
+      grid simulate admission --real
+    """
+    if real:
+        from grid.sim.admission_real import run as measure
+    else:
+        from grid.sim.admission import run as simulate
+
+    found = measure(seed=seed) if real else simulate(seed=seed)
     emit(found, output, lambda: [table(None, ("figure", "value"), list(found.items()))])
