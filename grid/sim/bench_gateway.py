@@ -1,16 +1,19 @@
 """What the reference gateway adds to a request, beside a bare pass-through on the same two libraries in the same run.
 
 A provider on loopback answers in server-sent events; the same requests go to it directly, through the pass-through and
-through the gateway, in turns. ``added`` is the median above that of the direct way; ``ratio`` the gateway's over the
-pass-through's. Each of the two runs in a process of its own, provider and clients in this one.
+through the gateway, in turns. Of each way the quietest round counts, since other work on the machine only ever adds.
+``added`` is its median above that of the direct way; ``ratio`` the gateway's over the pass-through's. Each of the two
+runs in a process of its own, provider and clients in this one.
 """
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, Final
@@ -19,17 +22,18 @@ import orjson
 
 from grid.sim.passthrough import MODEL
 
-_EVENT: Final = b'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
-_CHUNK: Final = b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT)
+_EVENT: Final = b'data: {"sent":"%016.6f","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+_SENT: Final = b'"sent":"'
 _HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST: Final = b"0\r\n\r\n"
 _WAYS: Final = ("direct", "bare", "gateway")
 
 
-def run(*, serial: int = 300, streams: int = 256, rounds: int = 3) -> list[dict[str, Any]]:
+def run(*, serial: int = 300, streams: int = 256, rounds: int = 5) -> list[dict[str, Any]]:
     """Rows for one stream after another and for ``streams`` at once; ``rounds`` turns of all three ways each.
 
-    ``serial``: streams of each way in a round of the first. Times in ms, added ones in us.
+    ``serial``: streams of each way in a round of the first. Times in ms, added ones in us; ``cpu_us`` is what a request
+    costs the gateway's process.
     """
     return asyncio.run(_measure(serial, streams, rounds))
 
@@ -47,41 +51,71 @@ class _Load:
 
 @dataclass(slots=True)
 class _Times:
+    """Of one way in one round, in s: to the first byte of an answer, and of an event from provider to client."""
+
     first: list[float] = field(default_factory=list)
-    whole: list[float] = field(default_factory=list)
+    event: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+
+    def p50(self, what: str) -> float:
+        return float(median(getattr(self, what)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where its requests go, and whose CPU time counts."""
+
+    port: int
+    pid: int | None = None
+
+    def cpu(self) -> float:
+        """CPU time of its process so far, s."""
+        if self.pid is None:
+            return 0.0
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _measure(serial: int, streams: int, rounds: int) -> list[dict[str, Any]]:
-    loads = [_Load("1 stream", 1, serial, 8, 0.001), _Load(f"{streams} streams", streams, 6, 20, 0.05)]
+    loads = [_Load("1 stream", 1, serial, 8, 0.001), _Load(f"{streams} streams", streams, 5, 20, 0.05)]
     async with contextlib.AsyncExitStack() as stack:
         provider = await stack.enter_async_context(_provider())
-        ports = {"direct": provider}
+        ways = {"direct": _Way(provider)}
         for way in ("bare", "gateway"):
-            ports[way] = await stack.enter_async_context(_process(way, provider))
+            ways[way] = await stack.enter_async_context(_process(way, provider))
         rows = []
         for load in loads:
-            times = {way: _Times() for way in _WAYS}
+            times: dict[str, list[_Times]] = {way: [] for way in _WAYS}
             for _ in range(rounds):
                 for way in _WAYS:
-                    await _clients(ports[way], load, times[way])
+                    times[way].append(await _round(ways[way], load))
             rows += _rows(load, times)
         return rows
 
 
-def _rows(load: _Load, times: dict[str, _Times]) -> list[dict[str, Any]]:
+async def _round(way: _Way, load: _Load) -> _Times:
+    found, before = _Times(), way.cpu()
+    await _clients(way.port, load, found)
+    found.cpu = (way.cpu() - before) / (load.streams * load.requests)
+    return found
+
+
+def _rows(load: _Load, times: dict[str, list[_Times]]) -> list[dict[str, Any]]:
     rows = []
-    for what in ("first", "whole"):
-        direct, peer, ours = (median(getattr(times[way], what)) for way in _WAYS)
+    for what in ("first", "event"):
+        direct, peer, ours = (min(one.p50(what) for one in times[way]) for way in _WAYS)
         rows.append(
             {
-                "case": f"{load.case}, {'first byte' if what == 'first' else 'whole answer'}",
-                "requests": len(times["gateway"].whole),
+                "case": f"{load.case}, {'first byte' if what == 'first' else 'each event'}",
+                "requests": sum(len(one.first) for one in times["gateway"]),
                 "direct_p50_ms": round(direct * 1e3, 3),
                 "p50_ms": round(ours * 1e3, 3),
                 "added_p50_us": round((ours - direct) * 1e6),
+                "cpu_us": round(min(one.cpu for one in times["gateway"]) * 1e6),
                 "peer": "uvicorn + aiohttp, bare",
                 "peer_added_p50_us": round((peer - direct) * 1e6),
-                "ratio": round((ours - direct) / (peer - direct), 2),
+                "peer_cpu_us": round(min(one.cpu for one in times["bare"]) * 1e6),
+                "ratio": round((ours - direct) / (peer - direct), 2) if peer > direct else None,
             }
         )
     return rows
@@ -120,7 +154,7 @@ class _Provider(asyncio.Protocol):
             return
         self._buffer = b""
         wanted = orjson.loads(body)
-        self._transport.write(_HEAD + _CHUNK)
+        self._transport.write(_HEAD + _chunk())
         self._go_on(wanted["chunks"] - 1, wanted["pause"])
 
     def _go_on(self, left: int, pause: float) -> None:
@@ -130,8 +164,13 @@ class _Provider(asyncio.Protocol):
             self._transport.write(_LAST)
 
     def _event(self, left: int, pause: float) -> None:
-        self._transport.write(_CHUNK)
+        self._transport.write(_chunk())
         self._go_on(left - 1, pause)
+
+
+def _chunk() -> bytes:
+    event = _EVENT % perf_counter()
+    return b"%x\r\n%b\r\n" % (len(event), event)
 
 
 # --- the clients ------------------------------------------------------------------------------------------------------
@@ -158,10 +197,10 @@ async def _client(port: int, request: bytes, number: int, delay: float, times: _
     try:
         for turn in range(number):
             sent = perf_counter()
-            first, whole = await caller.call(request)
+            first, events = await caller.call(request)
             if turn or number == 1:  # the first one opens connections
                 times.first.append(first - sent)
-                times.whole.append(whole - sent)
+                times.event += events
     finally:
         transport.close()
 
@@ -171,8 +210,8 @@ class _Caller(asyncio.Protocol):
         self._transport: Any = None
         self._first = 0.0
         self._tail = b""
-        self._body = False
-        self._done: asyncio.Future[tuple[float, float]] | None = None
+        self._events: list[float] = []
+        self._done: asyncio.Future[tuple[float, list[float]]] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -181,26 +220,29 @@ class _Caller(asyncio.Protocol):
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc or ConnectionError("the answer broke off"))
 
-    def call(self, request: bytes) -> "asyncio.Future[tuple[float, float]]":
-        """When the first event came, and the end."""
+    def call(self, request: bytes) -> "asyncio.Future[tuple[float, list[float]]]":
+        """When the first event came, and how long each was on its way, s."""
         self._done = asyncio.get_running_loop().create_future()
-        self._body, self._tail = False, b""
+        self._events, self._tail = [], b""
         self._transport.write(request)
         return self._done
 
     def data_received(self, data: bytes) -> None:
         now = perf_counter()
-        self._tail = (self._tail + data)[-4096:]
-        if not self._body and b"data: " in self._tail:
-            if not self._tail.startswith(b"HTTP/1.1 200"):
-                raise RuntimeError(f"no good answer: {self._tail[:200]!r}")
-            self._body, self._first = True, now
+        at = data.rfind(_SENT)
+        if at >= 0:
+            if not self._events:
+                if not (self._tail + data).startswith(b"HTTP/1.1 200"):
+                    raise RuntimeError(f"no good answer: {data[:200]!r}")
+                self._first = now
+            self._events.append(now - float(data[at + len(_SENT) : at + len(_SENT) + 16]))
+        self._tail = (self._tail + data)[-256:]
         if self._tail.endswith(_LAST) and self._done is not None:
-            self._done.set_result((self._first, now))
+            self._done.set_result((self._first, self._events))
 
 
 @contextlib.asynccontextmanager
-async def _process(way: str, provider: int) -> AsyncIterator[int]:
+async def _process(way: str, provider: int) -> AsyncIterator[_Way]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "grid.sim.passthrough", way, f"http://127.0.0.1:{provider}",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -208,7 +250,7 @@ async def _process(way: str, provider: int) -> AsyncIterator[int]:
     try:
         if process.stdout is None or process.stdin is None:
             raise RuntimeError("no pipes")
-        yield int(await process.stdout.readline())
+        yield _Way(int(await process.stdout.readline()), process.pid)
         process.stdin.close()
         async with asyncio.timeout(10):
             await process.wait()

@@ -10,6 +10,7 @@ import pytest
 
 from grid.sim.bench_sites import lost, shared
 from grid.sim.sites import Outcomes, Setup, running
+from tests.support.until import until
 
 pytestmark = pytest.mark.real_server
 
@@ -42,7 +43,7 @@ async def test_far_takes_only_what_near_cannot_hold(tmp_path: Path) -> None:
             load = asyncio.create_task(field.load(clients, seconds, found))
             await asyncio.sleep(seconds / 3)
             found.forget()
-            seen = []
+            seen: list[int] = []
             while not load.done() and len(seen) < 100 * seconds / 2:
                 seen.append(near.held)
                 await asyncio.sleep(0.01)
@@ -69,8 +70,7 @@ async def test_a_filled_site_loses_new_traffic_within_a_scrape(tmp_path: Path) -
         assert far.held == 0
         near.fill(32)
         filled = time.monotonic()
-        while far.held < 4:
-            await asyncio.sleep(0.005)
+        await until(lambda: far.held == 4)
         # One scrape interval, the frame that brings it (one a second), and the request that was under way.
         assert time.monotonic() - filled < 0.5 + 1.0 + 0.5 + 1.0
         outcomes = await load
