@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from grid.cli import extras
 from grid.cli.output import Output, OutputOption, emit, table
 
 
@@ -21,6 +22,7 @@ class Bench(StrEnum):
     ADMISSION = "admission"
     GATEWAY = "gateway"
     PICK = "pick"
+    SITES = "sites"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +43,8 @@ def bench(
 
       grid bench propagate -o json
     """
-    room = importlib.import_module(f"grid.sim.bench_{what.value}")
+    with extras.told():
+        room = importlib.import_module(f"grid.sim.bench_{what.value}")
     given: dict[str, Any] = {"page": page} if page is not None else {}
     if given and "page" not in inspect.signature(room.run).parameters:
         raise typer.BadParameter(f"bench {what.value} reads no page", param_hint="--page")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from grid.cli import extras
 from grid.cli.output import Output, OutputOption, console, emit, table
 
 
@@ -23,7 +24,7 @@ def demo(
 ) -> None:
     """Everything on one machine: bus, simulated sites with real-looking EPP pages, the daemon, gateways, load.
 
-    Ends by itself with a summary of where traffic went. Needs nothing installed but Python (and no GPU).
+    Ends by itself with a summary of where traffic went. Needs no GPU.
 
     Examples:
 
@@ -40,8 +41,8 @@ def demo(
         rows = [(one["name"], one["summary"]) for one in listed]
         emit({"scenarios": listed}, output, lambda: [table(None, ("scenario", "what happens"), rows)])
         return
-    from grid.sim.demo import run_demo
-
+    with extras.told():
+        from grid.sim.demo import run_demo
     summary = run_demo(duration, sites=sites, scenario=scenario, console=console() if output is Output.TABLE else None)
     if output is not Output.TABLE:
         emit(summary, output, list)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from grid.cli import extras
 from grid.cli.run import LogLevel
 
 
@@ -32,26 +33,13 @@ def gateway(
 
       grid gateway -c grid.yaml --name edge-east --listen 0.0.0.0:8080
     """
-    try:
+    with extras.told():
         from grid.proxy.gateway import main
-    except ModuleNotFoundError as error:
-        raise _missing(error) from error
     from grid import logs
 
     address, patience = _address(listen), _seconds(grace)
     logs.configure(log_level.value)
     raise typer.Exit(main(config, name, listen=address, key=_key(key_file), grace=patience))
-
-
-def _missing(error: ModuleNotFoundError) -> Exception:
-    from grid.model import ConfigError, Reason
-
-    if error.name is None or error.name.partition(".")[0] not in ("aiohttp", "httptools", "yarl"):
-        return error
-    return ConfigError(
-        f"the reference gateway needs {error.name}, which is not installed: pip install 'llm-grid[gateway]'",
-        reason=Reason.EXTRA_MISSING,
-    )
 
 
 def _address(text: str) -> tuple[str, int]:

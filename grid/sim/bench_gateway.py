@@ -29,13 +29,14 @@ _LAST: Final = b"0\r\n\r\n"
 _WAYS: Final = ("direct", "bare", "gateway")
 
 
-def run(*, serial: int = 300, streams: int = 256, rounds: int = 5) -> list[dict[str, Any]]:
+def run(*, serial: int = 300, streams: int = 256, rounds: int = 5, pause: float = 0.05) -> list[dict[str, Any]]:
     """Rows for one stream after another and for ``streams`` at once; ``rounds`` turns of all three ways each.
 
-    ``serial``: streams of each way in a round of the first. Times in ms, added ones in us; ``cpu_us`` is what a request
-    costs the gateway's process.
+    ``serial``: streams of each way in a round of the first; ``pause``: s between two events of the second. Times in ms,
+    added ones in us; ``cpu_us`` is what a request costs the gateway's process.
     """
-    return asyncio.run(_measure(serial, streams, rounds))
+    loads = [_Load("1 stream", 1, serial, 8, 0.001), _Load(f"{streams} streams", streams, 5, 20, pause)]
+    return asyncio.run(_measure(loads, rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,7 @@ class _Way:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _measure(serial: int, streams: int, rounds: int) -> list[dict[str, Any]]:
-    loads = [_Load("1 stream", 1, serial, 8, 0.001), _Load(f"{streams} streams", streams, 5, 20, 0.05)]
+async def _measure(loads: list[_Load], rounds: int) -> list[dict[str, Any]]:
     async with contextlib.AsyncExitStack() as stack:
         provider = await stack.enter_async_context(_provider())
         ways = {"direct": _Way(provider)}
@@ -94,9 +94,9 @@ async def _measure(serial: int, streams: int, rounds: int) -> list[dict[str, Any
 
 
 async def _round(way: _Way, load: _Load) -> _Times:
-    found, before = _Times(), way.cpu()
+    found, before = _Times(), await asyncio.to_thread(way.cpu)
     await _clients(way.port, load, found)
-    found.cpu = (way.cpu() - before) / (load.streams * load.requests)
+    found.cpu = (await asyncio.to_thread(way.cpu) - before) / (load.streams * load.requests)
     return found
 
 

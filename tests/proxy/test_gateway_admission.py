@@ -6,9 +6,11 @@ from typing import Any
 import orjson
 import pytest
 
+from grid.model import Picker
 from grid.proxy.asgi import App
 from grid.proxy.gateway import Limits
 from grid.proxy.listener import Listener
+from tests.overlay.build import candidate, envelope
 from tests.proxy.raw import line, request
 from tests.proxy.rig import Provider, Rig, Seen, answer, rig
 from tests.proxy.test_gateway_disconnect import based, repeating
@@ -181,6 +183,20 @@ async def test_without_a_number_the_declared_capacity_holds() -> None:
                 gate.end()
             await asyncio.sleep(0.01)
         assert {task.result()[0] for task in tasks} == {200}
+
+
+async def test_a_document_without_a_frame_is_enough_to_hold_the_declared_capacity() -> None:
+    gate = Gate()
+    async with rig("east", scripts={"east": gate}, change=policy(), document=False) as made:
+        made.gateway.client.apply(envelope(candidate("east-llama", selection_group=0), picker=Picker.SATURATION))
+        tasks = [asyncio.create_task(made.ask(headers=BRONZE)) for _ in range(4)]
+        await until(lambda: made.gateway.in_progress == 4)
+        await asyncio.sleep(0.1)
+        assert seen(made) == 2
+        while not all(task.done() for task in tasks):
+            if gate.waiting:
+                gate.end()
+            await asyncio.sleep(0.01)
 
 
 def direct(app: App) -> App:

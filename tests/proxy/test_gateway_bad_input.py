@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from grid.proxy import protocol
+from grid.proxy import gateway, listener, observed, protocol, request_scan, upstreams
 from grid.proxy.gateway import Limits
+from grid.proxy.inbound import BodyLimits
 from grid.proxy.protocol import HttpProtocol
+from grid.proxy.upstreams import Pool
 from tests.proxy.raw import line, request
 from tests.proxy.rig import Provider, Rig, Seen, answer, rig
 from tests.support.until import until
@@ -290,4 +292,10 @@ async def test_expect_100_is_honoured_where_the_body_is_wanted(made: Rig) -> Non
 
 
 def test_the_bounds_are_those_of_the_manual() -> None:
-    assert (protocol.HEAD_BYTES, protocol.HEAD_FIELDS) == (65536, 256)
+    """docs/reference-gateway.md names them."""
+    assert (protocol.HEAD_BYTES, protocol.HEAD_FIELDS, protocol.HEAD_SECONDS) == (64 << 10, 256, 15)
+    assert (protocol.STALL_SECONDS, listener.KEEP_ALIVE) == (60, 75)
+    assert BodyLimits() == BodyLimits(32 << 20, 30, 16 << 10)
+    assert Pool() == Pool(connections=2048, connect=2, turn=5, silence=600, idle=4)
+    assert request_scan._MAX_MEMBERS == 1024
+    assert (upstreams.REFRESH, observed.PERIOD, gateway.GRACE) == (1, 2, 30)

@@ -5,7 +5,7 @@ from grid.sim.bench_gateway import run
 
 @pytest.mark.real_server
 def test_the_bench_measures_the_gateway_beside_a_bare_pass_through() -> None:
-    rows = run(serial=60, streams=16, rounds=2)
+    rows = run(serial=60, streams=16, rounds=2, pause=0.01)
     assert [row["case"] for row in rows] == [
         "1 stream, first byte", "1 stream, each event", "16 streams, first byte", "16 streams, each event",
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import signal
 import statistics
 import subprocess
@@ -19,8 +20,9 @@ import yaml
 from typer.testing import CliRunner
 
 from grid.bus.reports import read_reports
+from grid.cli import extras
 from grid.cli.gateway import register
-from grid.model import Picker
+from grid.model import ConfigError, Picker, Reason
 from grid.proxy.gateway import Gateway
 from tests.overlay.build import candidate, document
 from tests.proxy.conftest import Daemon
@@ -324,3 +326,12 @@ def test_the_command_says_what_is_wrong_with_its_options(tmp_path: Path) -> None
     result = command("-c", str(file), "--name", "edgy")
     assert "no gateway 'edgy'" in str(result.exception)
     assert command("--help").exit_code == 0
+
+
+def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    with pytest.raises(ConfigError, match="needs httptools") as caught, extras.told():
+        importlib.import_module("httptools")
+    assert (caught.value.reason, caught.value.hint) == (Reason.EXTRA_MISSING, "pip install 'llm-grid[gateway]'")
+    with pytest.raises(ModuleNotFoundError), extras.told():
+        importlib.import_module("no_such_module")
