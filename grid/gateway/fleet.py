@@ -30,6 +30,15 @@ def scale_of(own: float, fleet: float, instances: int) -> tuple[float, bool]:
     return min(MAX_SCALE, max(1.0, scale)), scale <= MAX_SCALE
 
 
+def proven_of(own: float, fleet: float, scale: float) -> float:
+    """The part of ``scale`` that reports bear out: in flight at all gateways / in flight here, within 1 and ``scale``.
+
+    The scale of an idle fleet is a guess that everybody will do alike. That is good enough to choose by, but no reason
+    to refuse anybody.
+    """
+    return min(scale, max(1.0, fleet / max(own, 1.0)))
+
+
 class OwnCounts:
     """A ring of what this gateway had in flight at each target, by time. Recorded off the request path."""
 

@@ -25,7 +25,7 @@ class Sight:
     """A frame as one gateway sees it.
 
     ``received_at``: monotonic s at which it was sent or later; ``now``: monotonic s. ``scale`` and ``reliable`` are
-    those of :func:`grid.gateway.fleet.scale_of`. ``peers`` gives the targets that share a capability with one: the same
+    those of :func:`grid.gateway.fleet.scale_of`, ``proven`` that of ``proven_of``. ``peers`` gives the targets that share a capability with one: the same
     tuple for targets of the same capabilities.
     """
 
@@ -33,6 +33,7 @@ class Sight:
     received_at: float
     now: float
     scale: float
+    proven: float
     reliable: bool
     peers: Peers
 
@@ -85,6 +86,7 @@ class FrameReader:
             held=held,
             own_at_sample=own,
             scale=sight.scale,
+            proven=sight.proven,
             kv_pressure=kv / ceiling if kv is not None and ceiling else 0.0,
             trusted=sight.reliable,
             saturation=saturation,

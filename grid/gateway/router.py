@@ -17,7 +17,7 @@ from grid.gateway import refusals
 from grid.gateway.affinity import AffinityTable, Bound, bounded, ranking, session_key
 from grid.gateway.decision import Decision, decided, steered
 from grid.gateway.draws import Bits
-from grid.gateway.fleet import OwnCounts, scale_of
+from grid.gateway.fleet import OwnCounts, proven_of, scale_of
 from grid.gateway.frames import FrameReader, OnEstimateError, Sight
 from grid.gateway.health import ObservedHealth
 from grid.gateway.retry import RetryBudget
@@ -299,8 +299,10 @@ class Router:
 
     def _read(self, snapshot: Snapshot, frame: SignalFrame, now: float) -> None:
         fleet = sum(sum(gateway.in_flight.values()) for gateway in frame.gateways.values())
-        self._scale, reliable = scale_of(self._own.total(now), fleet, frame.instances)
-        sight = Sight(frame, self._frame_at, now, self._scale, reliable, snapshot.peers)
+        own = self._own.total(now)
+        self._scale, reliable = scale_of(own, fleet, frame.instances)
+        proven = proven_of(own, fleet, self._scale)
+        sight = Sight(frame, self._frame_at, now, self._scale, proven, reliable, snapshot.peers)
         self._reader.read(sight, list(self._targets))
 
     # --- what the data plane says -------------------------------------------------------------------------------------

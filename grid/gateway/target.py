@@ -52,6 +52,7 @@ class Target:
         "_high",
         "_low",
         "_members",
+        "_over_at",
         "_overflow",
         "_spill",
         "_step",
@@ -88,6 +89,7 @@ class Target:
         self._overflow = overflow
         self._members: tuple[Member, ...] = ()
         self._low = self._high = 0.0
+        self._over_at = overflow
         self.forget(1.0)
 
     @property
@@ -121,6 +123,7 @@ class Target:
         held: float,
         own_at_sample: float,
         scale: float,
+        proven: float | None = None,
         kv_pressure: float = 0.0,
         trusted: bool = True,
         saturation: float | None = None,
@@ -130,11 +133,17 @@ class Target:
     ) -> None:
         """Take over what a frame says. ``held`` in requests; ``kv_pressure``: KV / ceiling; ``capacity`` None: unknown.
 
+        ``proven``: the part of ``scale`` that reports bear out; only by that much does this gateway's own change count
+        towards being over (None: all of it). Nobody is refused for what others are merely supposed to do.
         Places are not told: whoever calls this puts the snapshot's numbers in order afterwards.
         """
         self._size(capacity)
         self._step = scale / self.capacity
         self._base = (held - scale * own_at_sample) / self.capacity
+        self._over_at = self._overflow
+        if proven is not None and proven != scale:
+            own_at_overflow = own_at_sample + (self._overflow * self.capacity - held) / proven
+            self._over_at = self._base + self._step * own_at_overflow
         self._floor = max(0.0, kv_pressure)
         self.trusted = trusted
         self.known = True
@@ -181,7 +190,7 @@ class Target:
         """Work out what follows from base, step and floor, and the band of sums within which it stays so."""
         load = self._base + self._step * self.own
         spill = self._spill if self.sized else math.inf
-        overflow = self._overflow if self.known and self.sized else math.inf
+        overflow = self._over_at if self.known and self.sized else math.inf
         self.estimate = max(load, self._floor)
         self.has_room = self.estimate < spill
         self.is_over = load > overflow

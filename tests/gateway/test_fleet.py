@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grid.gateway import Target
-from grid.gateway.fleet import KEEP, OwnCounts, scale_of
+from grid.gateway.fleet import KEEP, OwnCounts, proven_of, scale_of
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,17 @@ def test_a_target_is_never_taken_for_one_that_is_gone() -> None:
     gc.collect()
     for _ in range(100):
         assert own.at(Target("new", "new"), 0.0, 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "fleet", "scale", "proven"),
+    [
+        (0, 0, 3.0, 1.0),  # an idle fleet: a guess to choose by, no reason to refuse
+        (7, 7, 3.0, 1.0),  # only this gateway is at work
+        (10, 30, 3.0, 3.0),  # three alike
+        (10, 20, 3.0, 2.0),
+        (1, 500, 16.0, 16.0),
+    ],
+)
+def test_only_what_reports_bear_out_is_proven(own: float, fleet: float, scale: float, proven: float) -> None:
+    assert proven_of(own, fleet, scale) == proven

@@ -130,3 +130,17 @@ def test_the_running_sum_is_the_formula(
         assert made.has_room is (made.estimate < spill)
         if abs(load - spill - 0.25) > 1e-9:
             assert made.is_over is (load > spill + 0.25)
+
+
+def test_nobody_is_over_for_what_others_are_only_supposed_to_do() -> None:
+    """Three idle gateways, 16 slots: 7 requests here look like 21 to the estimate, and are 7 as far as is known."""
+    target = Target("east", "east-llama")
+    target.rebase(capacity=16.0, held=0.0, own_at_sample=0.0, scale=3.0, proven=1.0, saturation=0.0)
+    seen = []
+    for _ in range(21):
+        target.begin()
+        seen.append((target.has_room, target.is_over))
+    assert seen.index((False, False)) == 5, "the estimate is full with the sixth, 18 of 16"
+    assert [over for _, over in seen].index(True) == 20, "1.25 x 16 of its own are over"
+    target.end()
+    assert not target.is_over
