@@ -25,7 +25,7 @@ from grid.proxy.entrance import Entrance
 from grid.proxy.headers import first, session_of, to_provider
 from grid.proxy.inbound import EXTENSION, ClientGoneError, Inbound, too_large
 from grid.proxy.interrupt import Cause, InterruptedWaitError, Interruptible
-from grid.proxy.relay import BrokenAnswerError, Relay, answer_headers
+from grid.proxy.relay import Relay, answer_headers
 from grid.proxy.shared import Shared
 from grid.proxy.upstreams import BrokenExchangeError, ConnectFailedError, SilentError
 
@@ -356,9 +356,6 @@ class Exchange:
         inbound, entrance, slot = self._inbound, self._shared.entrance, self._slot
         self._shared.metrics.refused(error.reason)
         inbound.stop()
-        if self._started:
-            self._status = 0
-            raise BrokenAnswerError(error.message)
         self._status = error.status
         added = [] if entrance is None or slot is None else entrance.headers(slot)
         if inbound.ended:

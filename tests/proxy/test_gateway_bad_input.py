@@ -171,6 +171,14 @@ async def test_compressed_bodies_are_refused(made: Rig) -> None:
     await nothing_held(made)
 
 
+async def test_a_header_that_is_no_text(made: Rig) -> None:
+    async with line(made.url) as client:
+        await client.send(request(b'{"model":"llama"}').replace(b"host: gateway", b"host: gateway\r\nx-user: \xff"))
+        status, _, said = await client.answer()
+        assert (status, said["error"]["code"]) == (400, "bad_request")
+    await nothing_held(made)
+
+
 # --- heads ------------------------------------------------------------------------------------------------------------
 
 
@@ -277,6 +285,19 @@ async def test_two_requests_in_one_go_are_answered_in_turn(made: Rig) -> None:
     async with line(made.url) as client:
         await client.send(request(b'{"model":"llama"}') + request(b'{"model":1}') + request(b'{"model":"llama"}'))
         assert [(await client.answer())[0] for _ in range(3)] == [200, 400, 200]
+
+
+async def test_noise_behind_a_request_ends_the_connection() -> None:
+    async def slow(_: Provider, __: Seen, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(5)
+        await answer(writer)
+
+    async with rig("east", scripts={"east": slow}) as made, line(made.url) as client:
+        await client.send(request(b'{"model":"llama"}'))
+        await until(lambda: len(made.providers["east"].seen) == 1)
+        await client.send(b"\x00\x01\x02")
+        assert await client.closed()
+        await until(lambda: made.in_flight == made.gateway.in_progress == 0)
 
 
 async def test_expect_100_is_honoured_where_the_body_is_wanted(made: Rig) -> None:

@@ -1,14 +1,17 @@
 """Health as an Envoy sees it."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import orjson
 import pytest
+import yaml
 
 from grid.proxy import observed
-from grid.proxy.observed import down_clusters
-from tests.proxy.rig import Provider, Seen, answer, eventually, rig
+from grid.proxy.observed import EnvoyHealth, down_clusters
+from tests.proxy.envoy import running_with
+from tests.proxy.rig import Provider, Seen, answer, configuration, eventually, load, rig
 from tests.support.until import until
 
 CLUSTERS = frozenset(("east-llama", "west-llama"))
@@ -89,3 +92,76 @@ async def test_what_is_down_there_is_used_last_here(monkeypatch: pytest.MonkeyPa
             await eventually(lambda: goes_to("east"))
     finally:
         await envoy.stop()
+
+
+def _bootstrap(ports: dict[str, int], admin: int) -> str:
+    """An Envoy that asks each provider's port every 100 ms whether it is there."""
+    check = {
+        "timeout": "0.5s", "interval": "0.1s", "no_traffic_interval": "0.1s", "unhealthy_threshold": 1,
+        "healthy_threshold": 1, "tcp_health_check": {},
+    }  # fmt: skip
+
+    def address(port: int) -> dict[str, Any]:
+        return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+    clusters = [
+        {
+            "name": name,
+            "type": "STATIC",
+            "health_checks": [check],
+            "load_assignment": {
+                "cluster_name": name,
+                "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(port)}}]}],
+            },
+        }
+        for name, port in ports.items()
+    ]
+    bootstrap = {"admin": {"address": address(admin)}, "static_resources": {"clusters": clusters}}
+    return yaml.safe_dump({**bootstrap, "node": {"id": "test", "cluster": "test"}})
+
+
+@pytest.mark.real_server
+async def test_a_real_envoy_tells_of_a_provider_that_went_and_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "PERIOD", 0.05)
+    heard: list[frozenset[str]] = []
+    providers = {name: Provider(name) for name in ("east", "west")}
+    for provider in providers.values():
+        await provider.start()
+    ports = {f"{name}-llama": provider.port for name, provider in providers.items()}
+    with contextlib.ExitStack() as stack:
+        running = await asyncio.to_thread(
+            stack.enter_context, running_with(lambda admin, listener: _listening(_bootstrap(ports, admin), listener))
+        )
+        config = load(configuration({name: provider.url for name, provider in providers.items()}))
+        watching = asyncio.create_task(EnvoyHealth(running.admin, config, heard.append).run())
+        await until(lambda: heard and heard[-1] == frozenset())
+        await providers["east"].stop()
+        await until(lambda: heard[-1] == {"east-llama"})
+        await providers["east"].start()
+        await until(lambda: heard[-1] == frozenset())
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await asyncio.to_thread(stack.close)
+    for provider in providers.values():
+        await provider.stop()
+
+
+def _listening(bootstrap: str, port: int) -> str:
+    """With a listener, which the test's start-up waits for."""
+    made = yaml.safe_load(bootstrap)
+    proxy = {
+        "name": "envoy.filters.network.tcp_proxy",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+            "stat_prefix": "t",
+            "cluster": "east-llama",
+        },
+    }
+    made["static_resources"]["listeners"] = [
+        {
+            "name": "requests",
+            "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
+            "filter_chains": [{"filters": [proxy]}],
+        }
+    ]
+    return yaml.safe_dump(made)

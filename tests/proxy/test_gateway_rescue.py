@@ -181,3 +181,24 @@ async def test_the_error_of_the_last_resort_is_told() -> None:
         status, _, data = await task
         assert (status, orjson.loads(data)["error"]["code"]) == (503, "no_healthy_site")
         assert made.in_flight == 0
+
+
+async def test_a_client_that_is_gone_already_is_not_sent_elsewhere() -> None:
+    async with rig(scripts={"east": holds}, groups=AHEAD) as made:
+        (task,) = await asked(made, 1)
+        ((exchange,),) = made.gateway.shared.waiting.values()
+        made.frame(east=DEAD)
+        assert made.gateway.client.in_flight == {"east/east-llama": 1, "west/west-llama": 1}
+        exchange._inbound._lost()
+        await until(lambda: made.in_flight == made.gateway.in_progress == 0)
+        assert made.providers["west"].seen == []
+        task.cancel()
+
+
+async def test_with_one_provider_only_there_is_nowhere_else() -> None:
+    async with rig("east", scripts={"east": holds}) as made:
+        (task,) = await asked(made, 1)
+        made.frame(east=DEAD)
+        assert made.gateway.client.in_flight == {"east/east-llama": 1}
+        task.cancel()
+        await until(lambda: made.in_flight == 0)

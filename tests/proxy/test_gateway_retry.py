@@ -164,6 +164,23 @@ async def test_a_large_answer_that_cannot_be_kept_is_passed_on_all_the_same() ->
         assert "retry-after" in headers
 
 
+async def test_a_provider_that_the_configuration_does_not_name_is_passed_over() -> None:
+    def without_east(settings: dict[str, Any]) -> None:
+        del settings["providers"]["east"]
+
+    async with rig(groups=AHEAD, change=without_east) as made:
+        status, headers, _ = await made.ask()
+        assert (status, headers["x-grid-site"]) == (200, "west")
+
+
+async def test_a_provider_without_a_url_is_passed_over() -> None:
+    def without_url(settings: dict[str, Any]) -> None:
+        del settings["providers"]["east"]["url"]
+
+    async with rig(groups=AHEAD, change=without_url) as made:
+        assert (await made.ask())[1]["x-grid-site"] == "west"
+
+
 async def test_nobody_can_be_reached() -> None:
     async with rig() as made:
         for provider in made.providers.values():
