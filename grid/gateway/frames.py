@@ -25,8 +25,8 @@ class Sight:
     """A frame as one gateway sees it.
 
     ``received_at``: monotonic s at which it was sent or later; ``now``: monotonic s. ``scale`` and ``reliable`` are
-    those of :func:`grid.gateway.fleet.scale_of`, ``proven`` that of ``proven_of``. ``peers`` gives the targets that share a capability with one: the same
-    tuple for targets of the same capabilities.
+    those of :func:`grid.gateway.fleet.scale_of`, ``proven`` that of ``proven_of``. ``peers`` gives the targets that
+    share a capability with one: the same tuple for targets of the same capabilities.
     """
 
     frame: SignalFrame

@@ -6,6 +6,7 @@ well. The connection's :class:`grid.proxy.inbound.Hangup` stands in every scope.
 """
 
 import asyncio
+import re
 from typing import Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -19,6 +20,7 @@ HEAD_FIELDS: Final = 256
 HEAD_SECONDS: Final = 15.0
 STALL_SECONDS: Final = 60.0
 _LINGER: Final = 1.0
+_UPGRADE: Final = re.compile(rb"(\r\n|\A)upgrade[ \t]*:", re.IGNORECASE)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -53,6 +55,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._idle:
             self._await_head()
+        if self._in_head or self._idle:
+            data = _without_upgrade(data)
         super().data_received(data)
         if self._in_head and not self._refused:
             self._head_received += len(data)
@@ -85,9 +89,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._refused = True
-        if not self._idle:
-            self.transport.close()  # an answer to an earlier request is under way
-            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                self.transport.close()  # an answer is under way, and no second one may follow into it
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._hangup.fire()
         error = (
             refusal(Reason.HEAD_TOO_LARGE, 431, "too many or too long headers")
             if self._too_large
@@ -131,6 +140,16 @@ class HttpProtocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         self._head_timer = self._stall_timer = None
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """``data`` without an offer to speak another protocol, which a server may ignore (RFC 9110, section 7.8).
+
+    The parser takes the offer for a promise and the request's body for the other protocol. A name that passes one
+    connection only takes the place of ``Upgrade``, so nothing of it goes further.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(rb"\1keep-alive:", head) + end + rest if b"pgrade" in head or b"PGRADE" in head else data
 
 
 def _encoded(error: RoutingError) -> bytes:
