@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from grid.sim.quiet import quiet_logs
 from grid.sim.sites import Field, Outcomes, Setup, running
 
 WARM_UP: Final = 5.0
@@ -67,7 +68,7 @@ def _in_field(setup: Setup, rng: random.Random, *works: Any) -> list[dict[str, A
         async with running(setup, folder, rng) as field:
             return [await work(field) for work in works]
 
-    with tempfile.TemporaryDirectory(prefix="grid-sites-") as folder:
+    with quiet_logs(), tempfile.TemporaryDirectory(prefix="grid-sites-") as folder:
         return asyncio.run(all_of_it(Path(folder)))
 
 

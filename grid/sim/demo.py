@@ -6,19 +6,17 @@ gateways, requests over HTTP. All of it on loopback, in one process and one redi
 
 import asyncio
 import contextlib
-import logging
 import random
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import structlog
 from rich.console import Console
 from rich.live import Live
 
@@ -31,6 +29,7 @@ from grid.proxy.gateway import Gateway
 from grid.sim import demo_stage, demo_view
 from grid.sim.demo_view import GatewayCell, Scene, SiteRow
 from grid.sim.load import SteadyLoad
+from grid.sim.quiet import quiet_logs
 from grid.sim.scenario import DEFAULT, SCENARIOS, Phase, Scenario, play
 from grid.sim.site import SimulatedSite
 
@@ -82,7 +81,8 @@ def run_demo(
     --output json``. Raises GridError where the arguments are no good or a part cannot start.
     """
     chosen = _scenario(scenario, sites, duration)
-    with _quiet_logs(), tempfile.TemporaryDirectory(prefix="grid-demo-") as folder:
+    # The daemon's log would tear the live table apart; what matters of it comes as events.
+    with quiet_logs(), tempfile.TemporaryDirectory(prefix="grid-demo-") as folder:
         summary = asyncio.run(
             _demonstrate(Path(folder), sites, random.Random(seed), _Plan(chosen, duration, console, on_event))
         )
@@ -100,24 +100,6 @@ def _scenario(name: str, sites: int, duration: float) -> Scenario:
     if not 1.0 <= duration <= 86_400.0:
         raise DemoUsageError(f"a duration of {duration:g} s", reason=Reason.USAGE, hint="take 1 to 86400")
     return SCENARIOS[name]
-
-
-@contextlib.contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """The daemon's log would tear the live table apart; what matters of it comes as events."""
-    before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
-    silence = logging.NullHandler()
-    logging.getLogger().addHandler(silence)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(silence)
-        structlog.configure(**before)
-
-
-def _drop(_logger: Any, _method: str, _event: Any) -> Any:
-    raise structlog.DropEvent
 
 
 async def _demonstrate(folder: Path, sites: int, rng: random.Random, plan: _Plan) -> dict[str, Any]:
