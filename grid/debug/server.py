@@ -9,6 +9,7 @@ from ipaddress import ip_address
 import uvicorn
 from starlette.types import ASGIApp
 
+from grid import sockets
 from grid.debug.connections import WatchedConnection
 from grid.model import DaemonError, Reason
 
@@ -81,26 +82,4 @@ def is_loopback(host: str) -> bool:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket there. Raises DaemonError (listen_failed). Blocks where the name has to be looked up."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _refused(host, port, error) from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(_BACKLOG)
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise _refused(host, port, error) from error
-    return bound
-
-
-def _refused(host: str, port: int, error: OSError) -> DaemonError:
-    return DaemonError(
-        f"cannot listen on {host} port {port}: {error.strerror or error}",
-        reason=Reason.LISTEN_FAILED,
-    )
+    return sockets.listen(host, port, backlog=_BACKLOG)

@@ -9,6 +9,7 @@ from typing import Final
 
 import uvicorn
 
+from grid import sockets
 from grid.model import DaemonError, Reason
 from grid.proxy.asgi import App
 from grid.proxy.protocol import HttpProtocol
@@ -104,27 +105,5 @@ class Listener:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _refused(host, port, error) from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(_BACKLOG)
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise _refused(host, port, error) from error
-    return bound
-
-
-def _refused(host: str, port: int, error: OSError) -> DaemonError:
-    return DaemonError(
-        f"cannot listen on {host} port {port}: {error.strerror or error}",
-        reason=Reason.LISTEN_FAILED,
-        hint="take another address with --listen, or metrics_listen for the metrics",
-    )
+    hint = "take another address with --listen, or metrics_listen for the metrics"
+    return sockets.listen(host, port, backlog=_BACKLOG, hint=hint)
