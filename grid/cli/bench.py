@@ -44,7 +44,7 @@ def bench(
       grid bench propagate -o json
     """
     with extras.told():
-        room = importlib.import_module(f"grid.sim.bench_{what.value}")
+        room = importlib.import_module(f"grid.sim.bench.{what.value}")
     given: dict[str, Any] = {"page": page} if page is not None else {}
     if given and "page" not in inspect.signature(room.run).parameters:
         raise typer.BadParameter(f"bench {what.value} reads no page", param_hint="--page")

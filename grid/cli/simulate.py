@@ -54,7 +54,7 @@ def partition(
 
       grid simulate partition --clients 256 --gateways 4 -o json
     """
-    from grid.sim.partition import run
+    from grid.sim.virtual.partition import run
 
     _show(run(_numbers(clients, "--clients"), duration=duration, gateways=gateways, plot=plot), output)
 
@@ -74,7 +74,7 @@ def stale(
 
       grid simulate stale --columns B --duration 400 --seeds 3 -o json
     """
-    from grid.sim.stale import COLUMNS, run
+    from grid.sim.virtual.stale import COLUMNS, run
 
     first, dots, last = columns.upper().partition("..")
     names = [name for name in COLUMNS if first <= name <= last] if dots else list(first.replace(",", ""))
@@ -102,7 +102,7 @@ def admission(
     if real:
         from grid.sim.admission_real import run as measure
     else:
-        from grid.sim.admission import run as simulate
+        from grid.sim.virtual.admission import run as simulate
 
     found = measure(seed=seed) if real else simulate(seed=seed)
     emit(found, output, lambda: [table(None, ("figure", "value"), list(found.items()))])

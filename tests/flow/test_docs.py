@@ -6,7 +6,7 @@ import pytest
 
 from grid.flow import AdmissionPolicy
 from grid.flow.core import _STATUS
-from grid.sim import admission
+from grid.sim.virtual import admission
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "flow.md").read_text(encoding="utf-8")

@@ -3,8 +3,9 @@
 import pytest
 
 from grid.flow import PoolSignal
-from grid.sim import admission, bench_admission
-from grid.sim.admission import Scenario
+from grid.sim.bench import admission as bench_admission
+from grid.sim.virtual import admission
+from grid.sim.virtual.admission import Scenario
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -5,8 +5,8 @@ from statistics import mean, quantiles
 
 import pytest
 
-from grid.sim import partition
-from grid.sim.stale import COLUMNS, Column, simulate
+from grid.sim.virtual import partition
+from grid.sim.virtual.stale import COLUMNS, Column, simulate
 
 SHORT = 60.0
 

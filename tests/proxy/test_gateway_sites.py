@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from grid.sim.bench_sites import lost, shared
+from grid.sim.bench.sites import lost, shared
 from grid.sim.sites import Outcomes, Setup, running
 from tests.support.until import until
 

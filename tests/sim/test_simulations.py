@@ -11,8 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from grid.cli import simulate
-from grid.sim import bench_pick, partition, stale
-from grid.sim.fleet import Clock, Slots
+from grid.sim.bench import pick as bench_pick
+from grid.sim.virtual import partition, stale
+from grid.sim.virtual.fleet import Clock, Slots
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_wrong_options_are_usage_errors(command: typer.Typer, arguments: tuple[s
 
 
 def test_admission_prints_its_figures(command: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grid.sim import admission
+    from grid.sim.virtual import admission
 
     figures = {"idle_p99_ms": 1.0, "on_p99_ms": 2.0, "off_p99_ms": 9.0, "ratio_on": 2.0, "ratio_off": 9.0}
     monkeypatch.setattr(admission, "run", lambda *, seed: figures | {"seed": seed})
@@ -147,8 +148,8 @@ def test_the_bench_of_picks_runs_without_its_peer() -> None:
     """Ratios to an empty call hold on a busy machine too; the figures themselves are for a quiet one."""
     program = (
         "import json, sys; sys.modules['litellm'] = None\n"
-        "from grid.sim import bench_pick\n"
-        "print(json.dumps(bench_pick.run(sites=(2, 8, 250), batches=15, size=500)))"
+        "from grid.sim.bench import pick\n"
+        "print(json.dumps(pick.run(sites=(2, 8, 250), batches=15, size=500)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True,

@@ -24,7 +24,7 @@ from grid.model import ScrapeError
 from grid.signals.credentials import plain_context
 from grid.signals.epp import EppScraper, EppTarget
 from grid.signals.schedule import ScrapeSchedule
-from grid.sim.bench_parse import simulated
+from grid.sim.bench.parse import simulated
 
 TICK: Final = 0.01
 """s between two looks at the schedule."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from grid.sim.fleet import MODEL, Clock, Fleet, Slots
+from grid.sim.virtual.fleet import MODEL, Clock, Fleet, Slots
 
 SLOTS: Final = (128, 128, 64)
 SERVICE_S: Final = 0.2

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import orjson
 
-from grid.sim.passthrough import MODEL
+from grid.sim.bench.passthrough import MODEL
 
 _EVENT: Final = b'data: {"sent":"%016.6f","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 _SENT: Final = b'"sent":"'
@@ -244,7 +244,7 @@ class _Caller(asyncio.Protocol):
 @contextlib.asynccontextmanager
 async def _process(way: str, provider: int) -> AsyncIterator[_Way]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "grid.sim.passthrough", way, f"http://127.0.0.1:{provider}",
+        sys.executable, "-m", "grid.sim.bench.passthrough", way, f"http://127.0.0.1:{provider}",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:

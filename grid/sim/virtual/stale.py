@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from grid.sim.fleet import MODEL, Clock, Fleet, Slots
+from grid.sim.virtual.fleet import MODEL, Clock, Fleet, Slots
 
 MEAN_S: Final = 2.0
 """Mean duration of a request, s."""

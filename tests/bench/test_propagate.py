@@ -2,7 +2,7 @@
 
 import pytest
 
-from grid.sim.bench_propagate import run
+from grid.sim.bench.propagate import run
 
 
 @pytest.mark.may_block  # it runs its own loop

@@ -1,6 +1,6 @@
 import pytest
 
-from grid.sim.bench_gateway import run
+from grid.sim.bench.gateway import run
 
 
 @pytest.mark.real_server

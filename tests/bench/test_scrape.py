@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from grid.sim import bench_scrape
-from grid.sim.bench_parse import simulated
+from grid.sim.bench import scrape
+from grid.sim.bench.parse import simulated
 
 
 def test_rows() -> None:
-    single, with_token, fleet = bench_scrape.run(scrapes=10, providers=20, interval=0.2, seconds=0.6)
+    single, with_token, fleet = scrape.run(scrapes=10, providers=20, interval=0.2, seconds=0.6)
     for row in (single, with_token):
         assert row["bytes"] == len(simulated(0))
         assert row["scrapes"] == 10
@@ -25,10 +25,10 @@ def test_rows() -> None:
 def test_a_page_of_ones_own(tmp_path: Path) -> None:
     page = tmp_path / "page.txt"
     page.write_bytes(simulated(2))
-    rows = bench_scrape.run(page, scrapes=3, providers=0)
+    rows = scrape.run(page, scrapes=3, providers=0)
     assert [row["bytes"] for row in rows] == [len(simulated(2))] * 2
 
 
 def test_a_page_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="page server ended"):
-        bench_scrape.run(tmp_path / "none.txt", scrapes=1, providers=0)
+        scrape.run(tmp_path / "none.txt", scrapes=1, providers=0)

@@ -1,4 +1,4 @@
-"""What the bench of the gateway measures, in a process of its own: ``python -m grid.sim.passthrough WHICH URL``.
+"""What the bench of the gateway measures, in a process of its own: ``python -m grid.sim.bench.passthrough WHICH URL``.
 
 ``gateway``: the reference gateway with two providers at ``URL`` and a frame a second. ``bare``: the least program on
 the same two libraries, uvicorn towards clients and aiohttp towards the provider: it streams both ways, knows nothing.

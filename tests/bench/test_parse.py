@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from grid.signals.scan import read_page
-from grid.sim import bench_parse
+from grid.sim.bench import parse
 
 
 def test_rows_of_simulated_pages() -> None:
-    idle, busy = bench_parse.run(tenants=(0, 3), rounds=3)
+    idle, busy = parse.run(tenants=(0, 3), rounds=3)
     assert (idle["case"], busy["case"]) == ("idle", "3 tenants")
     assert 50_000 < idle["bytes"] < busy["bytes"]
     for row in (idle, busy):
@@ -22,25 +22,25 @@ def test_rows_of_simulated_pages() -> None:
 
 
 def test_a_large_page_is_held_against_unpacking_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_parse, "_LARGE", 50_000)
-    (row,) = bench_parse.run(tenants=(0,), rounds=3)
+    monkeypatch.setattr(parse, "_LARGE", 50_000)
+    (row,) = parse.run(tenants=(0,), rounds=3)
     assert (row["case"], row["peer"]) == ("idle, gzipped", "gzip.decompress alone")
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_page_of_ones_own(tmp_path: Path, packed: bool) -> None:
     page = tmp_path / "mine.txt"
-    data = bench_parse.simulated(1)
+    data = parse.simulated(1)
     page.write_bytes(gzip.compress(data) if packed else data)
-    rows = bench_parse.run(page, rounds=2)
+    rows = parse.run(page, rounds=2)
     assert [row["case"] for row in rows] == ["mine.txt", "mine.txt, gzipped"][: 1 + packed]
     assert {row["bytes"] for row in rows} == {len(data)}
 
 
 def test_other_values_than_the_peers_are_refused() -> None:
-    page = bench_parse.simulated(2)
+    page = parse.simulated(2)
     reading = read_page(page).reading
-    bench_parse._require_equal(page, reading)
+    parse._require_equal(page, reading)
     for signal in ("ready_endpoints", "in_flight", "pool_saturation"):
         with pytest.raises(ValueError, match=signal):
-            bench_parse._require_equal(page, dataclasses.replace(reading, **{signal: 99}))  # type: ignore[arg-type]
+            parse._require_equal(page, dataclasses.replace(reading, **{signal: 99}))  # type: ignore[arg-type]
