@@ -22,7 +22,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`(grid [^`]+)`")
 _LINK = re.compile(r"\]\(([^)#:]+?)(?:#[^)]*)?\)")
 _WAIT = "for i in $(seq 200); do curl -sf {} >/dev/null && break; sleep 0.05; done"
-_GROUPS = {"overlay", "simulate"}
+_GROUPS = {"bench", "overlay", "simulate"}
 
 
 def _blocks(page: Path, *kinds: str) -> list[str]:
