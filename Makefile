@@ -43,7 +43,7 @@ schemas:  ## write schemas/ and the generated pages of docs/ anew
 	$(PY) -m grid schema write
 
 LOCK := uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header -q
-EXTRAS := --extra embedded --extra gateway --extra signing
+EXTRAS := --extra embedded --extra gateway --extra signing --extra plots
 
 lock:  ## resolve both lock files anew (needs uv); UPGRADE= keeps what still fits
 	$(LOCK) $(UPGRADE) $(EXTRAS) -o requirements.lock pyproject.toml
