@@ -11,7 +11,7 @@ from grid.sim.bench import parse
 
 
 def test_rows_of_simulated_pages() -> None:
-    idle, busy = parse.run(tenants=(0, 3), rounds=3)
+    idle, busy, growth = parse.run(tenants=(0, 3), rounds=3)
     assert (idle["case"], busy["case"]) == ("idle", "3 tenants")
     assert 50_000 < idle["bytes"] < busy["bytes"]
     for row in (idle, busy):
@@ -19,11 +19,14 @@ def test_rows_of_simulated_pages() -> None:
         assert row["p50_us"] <= row["read_us"] * 2
         assert row["ratio"] == pytest.approx(row["peer_us"] / row["p50_us"], rel=0.01)
         assert row["ratio"] > 20
+        assert row["better"] == "more"
+    assert growth["case"] == "growth of scanning a page with bytes"
+    assert growth["exponent"] == pytest.approx(1.0, abs=0.3)
 
 
 def test_a_large_page_is_held_against_unpacking_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parse, "_LARGE", 50_000)
-    (row,) = parse.run(tenants=(0,), rounds=3)
+    row, _ = parse.run(tenants=(0,), rounds=3)
     assert (row["case"], row["peer"]) == ("idle, gzipped", "gzip.decompress alone")
 
 

@@ -2,19 +2,21 @@
 
 In the same run an ``asyncio.Semaphore`` does what the shell's ``async with`` does, without bands, tenants or leases,
 and a plain ``heapq`` keeps 10 000 waiting entries in order, without fairness, time-outs or cancelling. ``ratio`` is
-this room's median over the peer's. The rows of the queue say how the cost grows: 100 times the queue should cost the
-same.
+this room's median over the peer's, so less is better. One operation follows the other: these are costs, not waits. The
+last rows say how a turn of the queue grows with the requests in it, and with the tenants that these are of.
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable
+from itertools import count
 from statistics import quantiles
 from time import perf_counter
 from typing import Any, Final
 
 from grid.flow import Admission, AdmissionCore, AdmissionPolicy, Band, PoolSignal, State
 from grid.flow.tickets import Ticket
+from grid.sim.bench.growth import Better, grown, least
 
 _MODEL: Final = "bench"
 _SEMAPHORE: Final = "asyncio.Semaphore, acquire and release"
@@ -22,7 +24,7 @@ _BANDS: Final = (Band("gold", 1.5), Band("silver", 1.0), Band("bronze", 0.7))
 
 
 def run(*, rounds: int = 20_000, queued: int = 10_000, tenants: int = 1000) -> list[dict[str, Any]]:
-    """One row per case: median and 99th percentile in us, and the peer's median."""
+    """One row per case: median and 99th percentile in us, and the peer's median; then the rows of growth."""
     semaphore = asyncio.run(_semaphore(rounds))
     heap = _heap(rounds, queued)
     rows = [
@@ -31,10 +33,26 @@ def run(*, rounds: int = 20_000, queued: int = 10_000, tenants: int = 1000) -> l
     ]
     for waiting, callers in ((queued // 100, max(1, tenants // 100)), (queued, tenants)):
         case = f"end, grant the next, enqueue one: {waiting} queued, {callers} tenants"
-        rows.append(_row(case, _turns(rounds, waiting, callers), f"heapq, pop and push at {queued}", heap))
+        rows.append(_row(case, _times(_turn(waiting, callers), rounds), f"heapq, pop and push at {queued}", heap))
     case = f"cancel anywhere, enqueue one: {queued} queued, {tenants} tenants"
     rows.append(_row(case, _cancels(rounds, queued, tenants), f"heapq, pop and push at {queued}", heap))
-    return rows
+    return rows + _growth(queued, tenants)
+
+
+def _growth(queued: int, tenants: int) -> list[dict[str, Any]]:
+    few = max(1, tenants // 100)
+    by_queue = {number: _work(number, few) for number in (queued // 100, queued // 30, queued // 10, queued)}
+    by_tenants = {number: _work(queued, number) for number in sorted({few, max(1, tenants // 10), tenants})}
+    return [
+        grown("a turn of the queue", "requests in it", least(by_queue)),
+        grown("a turn of the queue", "tenants", least(by_tenants)),
+    ]
+
+
+def _work(queued: int, tenants: int) -> Callable[[], object]:
+    """One turn after the other."""
+    turn, number = _turn(queued, tenants), count()
+    return lambda: turn(next(number))
 
 
 def _core(queued: int, pools: int = 3) -> AdmissionCore:
@@ -100,7 +118,8 @@ def _filled(queued: int, tenants: int) -> tuple[AdmissionCore, list[Ticket], lis
     return core, running, waiting
 
 
-def _turns(rounds: int, queued: int, tenants: int) -> tuple[float, float]:
+def _turn(queued: int, tenants: int) -> Callable[[int], float]:
+    """What ends the next request that runs, grants a waiting one and enqueues another; it tells how many s it took."""
     core, running, _ = _filled(queued, tenants)
 
     def once(turn: int) -> float:
@@ -114,7 +133,7 @@ def _turns(rounds: int, queued: int, tenants: int) -> tuple[float, float]:
         running[turn % len(running)] = granted
         return took
 
-    return _times(once, rounds)
+    return once
 
 
 def _cancels(rounds: int, queued: int, tenants: int) -> tuple[float, float]:
@@ -152,6 +171,7 @@ def _row(case: str, own: tuple[float, float], peer: str, other: tuple[float, flo
         "peer": peer,
         "peer_p50_us": round(other[0], 2),
         "ratio": round(own[0] / other[0], 2),
+        "better": Better.LESS,
     }
 
 

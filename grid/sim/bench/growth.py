@@ -49,14 +49,14 @@ def grown(what: str, size: str, costs: Mapping[int, float]) -> dict[str, Any]:
     }
 
 
-def least(works: Mapping[int, Callable[[], object]], *, rounds: int = ROUNDS) -> dict[int, float]:
-    """The least CPU s that a call took, by size. ``works``: what to call, by size."""
+def least(works: Mapping[int, Callable[[], object]], *, each: int = 1, rounds: int = ROUNDS) -> dict[int, float]:
+    """The least CPU s that an operation took, by size. ``works``: what to call, by size; ``each`` operations a call."""
     several = {size: _enough(work) for size, work in works.items()}
     found: dict[int, list[float]] = {size: [] for size in works}
     for _ in range(rounds):
         for size, work in works.items():
             found[size].append(_turn(work, several[size]) / several[size])
-    return {size: min(times) for size, times in found.items()}
+    return {size: min(times) / each for size, times in found.items()}
 
 
 def _enough(work: Callable[[], object]) -> int:

@@ -4,7 +4,7 @@
 problem named. Two peers in the same run. ``prometheus_client`` parses the same bytes into all their families; what it
 finds of our signals must be equal. For gzipped pages it is ``gzip.decompress``: what merely unpacking them costs, in
 memory that our reading does not take; our figure then includes unpacking. All are medians of CPU time; ``ratio`` is
-the peer's over ``p50_us``.
+the peer's over ``p50_us``, so more is better. The last row says how the scan grows with the size of plain pages.
 """
 
 import gzip
@@ -23,23 +23,33 @@ from grid.model import Reading
 from grid.signals.dialects import DIALECTS, FLOW_CONTROL_QUEUE, IN_FLIGHT, POOL_SATURATION
 from grid.signals.encoding import is_gzip
 from grid.signals.scan import PageScan, read_page
+from grid.sim.bench.growth import Better, grown, least
 from grid.sim.epp import SimulatedEpp
 from grid.sim.pool import PoolShape, SimulatedPool
 from grid.sim.values import Flow
 
 TENANTS: Final = (0, 7, 1000)
+_GROWTH: Final = (2, 6, 18, 54)
+"""Tenants on the pages whose sizes the growth is fitted to."""
 
 _LARGE: Final = 2_000_000
 """Bytes from which on a page is not given to the parser any more, which would take seconds."""
 
 
 def run(page: Path | None = None, *, tenants: tuple[int, ...] = TENANTS, rounds: int = 30) -> list[dict[str, Any]]:
-    """One row per page and peer. ``page``: a file, plain or gzipped, in place of the simulated pages.
+    """One row per page and peer, and one of growth. ``page``: a file, plain or gzipped, in place of simulated pages.
 
-    Raises OSError where it cannot be read, ValueError where the peer reads other values from it than we do.
+    Of such a file there are no other sizes, and no growth. Raises OSError where it cannot be read, ValueError where the
+    peer reads other values from it than we do.
     """
     pages = {page.name: page.read_bytes()} if page else {_case(number): simulated(number) for number in tenants}
-    return [row for case, data in pages.items() for row in _rows(case, data, rounds)]
+    rows = [row for case, data in pages.items() for row in _rows(case, data, rounds)]
+    return rows if page else [*rows, _growth()]
+
+
+def _growth() -> dict[str, Any]:
+    pages = [simulated(number) for number in _GROWTH]
+    return grown("scanning a page", "bytes", least({len(data): partial(_scanned, data) for data in pages}))
 
 
 def simulated(tenants: int) -> bytes:
@@ -75,7 +85,7 @@ def _rows(case: str, data: bytes, rounds: int) -> list[dict[str, Any]]:
 _Work = Callable[[], object]
 
 
-def _by_turns(scan: _Work, read: _Work, peer: _Work, rounds: int, several: int) -> dict[str, float]:
+def _by_turns(scan: _Work, read: _Work, peer: _Work, rounds: int, several: int) -> dict[str, Any]:
     """CPU times, turn about, so that whatever else the machine does falls on all.
 
     Of ours ``several`` make one turn: a single one is shorter than what disturbs a clock.
@@ -91,6 +101,7 @@ def _by_turns(scan: _Work, read: _Work, peer: _Work, rounds: int, several: int) 
         "read_us": round(read_p50, 1),
         "peer_us": round(peer_p50, 1),
         "ratio": round(peer_p50 / p50, 2),
+        "better": Better.MORE,
     }
 
 

@@ -5,44 +5,59 @@ has room (the last resort); ``shed_p50_us``: when it is refused, the error inclu
 batches, since a clock call costs as much as a pick.
 
 The peer is LiteLLM's router choosing among the same deployments in the same run (extra ``bench``); without it the peer
-is an empty Python call, and the ratio tells how many of those a pick costs. For LiteLLM the ratio tells how many picks
-of ours one of its choices costs.
+is an empty Python call, and the ratio tells how many of those a pick costs (less is better). For LiteLLM the ratio
+tells how many picks of ours one of its choices costs (more is better). What a frame and a document cost is held against
+``orjson.loads`` of their bytes (less is better). The last rows say how all three grow.
 """
 
 import asyncio
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from time import monotonic, perf_counter
 from typing import Any, Final
 
+import orjson
+
 from grid.gateway import Router, RoutingError
 from grid.model import AdmissionState, Candidate, Gateway, GatewayPlan, Kind, Network, Picker, Tier, stable_id
-from grid.overlay import Envelope, ProviderSignal, SignalFrame, render, verify
+from grid.overlay import Document, Envelope, ProviderSignal, SignalFrame, render, verify
+from grid.sim.bench.growth import Better, grown, least
 
 SITES: Final = (2, 4, 16, 64, 250)
 _MODELS: Final = 4
+_GROWTH: Final = ((16, 4), (64, 4), (128, 4), (256, 4))
+"""Sites and models whose products the growth is fitted to."""
+_PICKS: Final = 100
 _STRATEGIES: Final = ("simple-shuffle", "least-busy")
 _NETWORK: Final = "bench"
 
 
-def run(*, sites: Sequence[int] = SITES, batches: int = 60, size: int = 2000) -> list[dict[str, Any]]:
-    """One row per number of sites, then what a frame and a document cost at the largest."""
+def run(
+    *, sites: Sequence[int] = SITES, batches: int = 60, size: int = 2000, litellm: bool = True
+) -> list[dict[str, Any]]:
+    """One row per number of sites, then what a frame and a document cost at the largest, then growth.
+
+    ``litellm`` False: the peer is an empty call whether the extra is there or not.
+    """
     empty = _batches(_empty, batches, size)
     rows = []
     for number in sites:
         row: dict[str, Any] = {"case": f"pick, saturation, {number} sites", "sites": number}
         row |= {name: round(us, 3) for name, us in _picks(number, batches, size).items()}
         row["empty_call_us"] = round(empty, 4)
-        peer, took = _peer(number)
+        peer, took = _peer(number) if litellm else (None, None)
         if took is None:
-            row |= {"peer": f"an empty Python call ({peer})", "ratio": round(row["p50_us"] / empty, 1)}
+            peer = f"an empty Python call ({peer})" if peer else "an empty Python call"
+            row |= {"peer": peer, "ratio": round(row["p50_us"] / empty, 1), "better": Better.LESS}
         else:
             row |= {"peer": peer, "peer_p50_us": round(took, 1), "ratio": round(took / row["p50_us"], 1)}
+            row |= {"better": Better.MORE}
         rows.append(row)
-    return rows + _changes(max(sites), max(3, batches // 6))
+    return rows + _changes(max(sites), max(3, batches // 6)) + _growth(sites)
 
 
 def _picks(number: int, batches: int, size: int) -> dict[str, float]:
@@ -79,17 +94,65 @@ def _picks(number: int, batches: int, size: int) -> dict[str, float]:
 
 def _changes(number: int, rounds: int) -> list[dict[str, Any]]:
     router = Router()
-    document = _document(number, _MODELS)
-    applied, observed = [], []
+    document, packed = _document(number, _MODELS), _rendered(number, _MODELS).body
+    took: dict[str, tuple[list[float], list[float]]] = {"frame": ([], []), "document": ([], [])}
     for turn in range(rounds):
-        applied.append(_once(lambda: router.apply(document)))
         frame = _frame(number, turn)
-        observed.append(_once(lambda frame=frame: router.observe(frame, monotonic())))  # type: ignore[misc]
-    what = f"{number} sites x {_MODELS} models"
+        sent = frame.encode()
+        ours, peer = took["document"]
+        ours.append(_once(lambda: router.apply(document)))
+        peer.append(_once(lambda: orjson.loads(packed)))
+        ours, peer = took["frame"]
+        ours.append(_once(lambda frame=frame: router.observe(frame, monotonic())))  # type: ignore[misc]
+        peer.append(_once(lambda sent=sent: orjson.loads(sent)))  # type: ignore[misc]
     return [
-        {"case": f"take over a frame, {what}", "p50_ms": round(1e3 * median(observed), 2)},
-        {"case": f"take over a document, {what}", "p50_ms": round(1e3 * median(applied), 2)},
+        {
+            "case": f"take over a {what}, {number} sites x {_MODELS} models",
+            "p50_ms": round(1e3 * median(ours), 2),
+            "peer": "orjson.loads of its bytes",
+            "peer_p50_ms": round(1e3 * median(peer), 3),
+            "ratio": round(median(ours) / median(peer), 2),
+            "better": Better.LESS,
+        }
+        for what, (ours, peer) in took.items()
     ]
+
+
+def _growth(sites: Sequence[int]) -> list[dict[str, Any]]:
+    routers = {number: _router(number, 1) for number in sites}
+    picks = {number: _picking(router) for number, router in routers.items()}
+    rows = [grown("a pick", "sites", least(picks, each=_PICKS))]
+    routers = {number * models: _router(number, models) for number, models in _GROWTH}
+    documents = {number * models: _document(number, models) for number, models in _GROWTH}
+    frames = {number * models: _frame(number, 1) for number, models in _GROWTH}
+    works: dict[str, dict[int, Callable[[], object]]] = {
+        "taking over a frame": {
+            size: partial(router.observe, frames[size], monotonic()) for size, router in routers.items()
+        },
+        "taking over a document": {size: partial(router.apply, documents[size]) for size, router in routers.items()},
+    }
+    picks = {size: _picking(router) for size, router in routers.items()}
+    rows.append(grown("a pick", "sites x models", least(picks, each=_PICKS)))
+    return rows + [grown(what, "sites x models", least(work)) for what, work in works.items()]
+
+
+def _router(sites: int, models: int) -> Router:
+    """One that knows all sites, at the loads of the first frame."""
+    router = Router(bits=random.Random(sites).getrandbits)
+    router.apply(_document(sites, models))
+    router.observe(_frame(sites, 1), monotonic())
+    return router
+
+
+def _picking(router: Router) -> Callable[[], None]:
+    """A number of picks: beside one, the loop around it would be seen."""
+    pick, model = router.pick, _model(0)
+
+    def choose() -> None:
+        for _ in range(_PICKS):
+            pick(model)
+
+    return choose
 
 
 def _batches(work: Callable[[int], None], batches: int, size: int) -> float:
@@ -121,6 +184,12 @@ def _capacity(site: int) -> int:
 
 
 def _document(sites: int, models: int) -> Envelope:
+    envelope = verify(_rendered(sites, models).body).envelope
+    assert envelope is not None  # noqa: S101 - what was just rendered verifies
+    return envelope
+
+
+def _rendered(sites: int, models: int) -> Document:
     kind = Kind.INFERENCE_MODEL
     candidates = tuple(
         Candidate(
@@ -142,10 +211,7 @@ def _document(sites: int, models: int) -> Envelope:
     )
     plan = GatewayPlan("edge", "site-0", Picker.SATURATION, candidates)
     gateway = Gateway("edge", "site-0", picker=Picker.SATURATION)
-    made = render(Network(_NETWORK, {}, {}, {}, uid=_NETWORK), gateway, plan, rendered_at="2026-01-01T00:00:00Z")
-    envelope = verify(made.body).envelope
-    assert envelope is not None  # noqa: S101 - what was just rendered verifies
-    return envelope
+    return render(Network(_NETWORK, {}, {}, {}, uid=_NETWORK), gateway, plan, rendered_at="2026-01-01T00:00:00Z")
 
 
 def _frame(sites: int, sequence: int, *, full: float | None = None) -> SignalFrame:

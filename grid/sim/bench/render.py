@@ -1,32 +1,35 @@
 """What a document costs: building and hashing it, publishing it, judging it at the gateway.
 
 The peer is ``rfc8785.dumps`` of the same hashed content in the same run: what the canonical form alone would cost by
-the library. ``ratio`` says how many times faster than that the whole step is.
+the library. ``ratio`` says how many times faster than that the whole step is, so more is better. The last rows say how
+building grows with sites and with gateways, each of which gets a document of its own, and judging with sites.
 """
 
 from collections.abc import Callable
+from functools import partial
 from statistics import quantiles
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import rfc8785
 
 from grid.model import AdmissionState, Candidate, Gateway, GatewayPlan, Kind, Network, Picker, Tier, stable_id
 from grid.overlay import Document, render, verify
 from grid.overlay.canonical import HASHED
+from grid.sim.bench.growth import Better, grown, least
 
-_AT = "2026-01-01T00:00:00Z"
+_AT: Final = "2026-01-01T00:00:00Z"
+_NETWORK: Final = Network("bench", {}, {}, {})
+_SITES: Final = (32, 64, 128, 256)
+_GATEWAYS: Final = (4, 8, 16, 32)
+_SITES_EACH: Final = 25
 
 
 def run(*, sites: int = 250, models: int = 4, rounds: int = 60) -> list[dict[str, Any]]:
-    """One row per step: what it was done to, its median and 99th percentile in ms, and the peer's median."""
-    network = Network("bench", {}, {}, {})
-    gateway = Gateway("edge", "site-0", picker=Picker.SATURATION)
+    """One row per step: its median and 99th percentile in ms, and the peer's median; then the rows of growth."""
+    gateway = _gateway(0)
     plan = _plan(gateway, sites, models)
-
-    def build() -> Document:
-        return render(network, gateway, plan, rendered_at=_AT)
-
+    build = partial(_build, gateway, plan)
     document = build()
     overlay = document.envelope["overlay"]
     hashed = {name: overlay[name] for name in HASHED if name in overlay}
@@ -50,9 +53,34 @@ def run(*, sites: int = 250, models: int = 4, rounds: int = 60) -> list[dict[str
                 "peer": "rfc8785.dumps of the hashed content",
                 "peer_p50_ms": round(peer, 3),
                 "ratio": round(peer / median, 2),
+                "better": Better.MORE,
             }
         )
-    return rows
+    return rows + _growth(models)
+
+
+def _growth(models: int) -> list[dict[str, Any]]:
+    edge = _gateway(0)
+    by_sites = {number: partial(_build, edge, _plan(edge, number, models)) for number in _SITES}
+    judged = {number: partial(verify, build().body) for number, build in by_sites.items()}
+    edges = [(edge, _plan(edge, _SITES_EACH, models)) for edge in map(_gateway, range(max(_GATEWAYS)))]
+
+    def build_all(number: int) -> list[Document]:
+        return [_build(gateway, plan) for gateway, plan in edges[:number]]
+
+    return [
+        grown("render and digest", "sites", least(by_sites)),
+        grown("render and digest", "gateways", least({number: partial(build_all, number) for number in _GATEWAYS})),
+        grown("verify", "sites", least(judged)),
+    ]
+
+
+def _gateway(number: int) -> Gateway:
+    return Gateway(f"edge-{number}", "site-0", picker=Picker.SATURATION)
+
+
+def _build(gateway: Gateway, plan: GatewayPlan) -> Document:
+    return render(_NETWORK, gateway, plan, rendered_at=_AT)
 
 
 def _plan(gateway: Gateway, sites: int, models: int) -> GatewayPlan:
