@@ -6,6 +6,8 @@ process and one private Redis on a unix socket, and take turns.
 
 Gateways that share a process judge the same bytes once, so one judgement is in our figure. ``verify_ms`` is what it
 costs: with every gateway in a process of its own each pays that, all at the same time.
+
+The last two rows are of publications at a fixed rate to gateways in four processes (``grid.sim.bench.fanout``).
 """
 
 import asyncio
@@ -31,18 +33,38 @@ from grid.bus import (
 )
 from grid.model import AdmissionState, Candidate, Gateway, GatewayPlan, Kind, Network, Picker, Tier, stable_id
 from grid.overlay import Document, SignalFrame, render, verify
+from grid.sim.bench import fanout
+from grid.sim.bench.fanout import NETWORK, Load
+from grid.sim.bench.growth import Better
+from grid.sim.quiet import quiet_logs
 
-NETWORK = "bench"
 GATEWAY = "edge"
 SIZES = (3_000, 20_000, 200_000)
+INSTANCES = Load(rate=5.0, seconds=20.0)
+GATEWAYS = Load(rate=1.0, seconds=12.0)
+"""Slower: each of its publications is a hundred documents."""
 _DEADLINE = 30.0
 
 
 def run(
-    *, subscribers: int = 100, sizes: tuple[int, ...] = SIZES, rounds: int = 40, warmup: int = 3
+    *,
+    subscribers: int = 100,
+    sizes: tuple[int, ...] = SIZES,
+    rounds: int = 40,
+    warmup: int = 3,
+    instances: Load = INSTANCES,
+    gateways: Load = GATEWAYS,
 ) -> list[dict[str, Any]]:
-    """One row per size: our median and 99th percentile in ms, the peer's, and the ratio of the medians."""
-    return asyncio.run(_run(subscribers, sizes, rounds, warmup))
+    """One row per size: our median and 99th percentile in ms, the peer's, and the ratio of the medians.
+
+    Then one of each load at a fixed rate: ``instances`` of one gateway, and ``gateways`` with a document each.
+    """
+    with quiet_logs():
+        rows = asyncio.run(_run(subscribers, sizes, rounds, warmup))
+        for load, distinct in ((instances, False), (gateways, True)):
+            with tempfile.TemporaryDirectory(prefix="grid-bench-") as folder:
+                rows.append(asyncio.run(fanout.measured(Path(folder), load, distinct=distinct)))
+    return rows
 
 
 async def _run(subscribers: int, sizes: tuple[int, ...], rounds: int, warmup: int) -> list[dict[str, Any]]:
@@ -89,6 +111,7 @@ async def _measure(fleet: "_Fleet", bare: "_Bare", size: int, rounds: int, warmu
         "peer_p99_ms": round(marks_beside[98], 2),
         "ratio": round(marks[49] / marks_beside[49], 2),
         "verify_ms": round(median(verify_ms), 3),
+        "better": Better.LESS,
     }
 
 
