@@ -20,7 +20,7 @@ import httpx
 import pytest
 import yaml
 
-STARTUP = 20.0
+STARTUP = 30.0
 _NETWORK_FILTERS = "type.googleapis.com/envoy.extensions.filters.network"
 _base_ids = itertools.count()
 
@@ -150,7 +150,8 @@ class Envoy:
 
     def stats(self, filter_: str) -> dict[str, str]:
         """Statistics by name, asked without any of our own code."""
-        lines = httpx.get(f"{self.admin}/stats", params={"filter": filter_}, trust_env=False).text.splitlines()
+        got = httpx.get(f"{self.admin}/stats", params={"filter": filter_}, timeout=30, trust_env=False)
+        lines = got.text.splitlines()
         return {name: value.strip('"') for name, _, value in (line.partition(": ") for line in lines)}
 
 
@@ -260,7 +261,7 @@ def start(found: str, file: Path, envoy: Envoy) -> subprocess.Popen[bytes] | Non
     deadline = time.monotonic() + STARTUP
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{envoy.admin}/ready", timeout=1, trust_env=False).status_code == httpx.codes.OK:
+            if httpx.get(f"{envoy.admin}/ready", timeout=5, trust_env=False).status_code == httpx.codes.OK:
                 return process
         time.sleep(0.02)
     process.kill()

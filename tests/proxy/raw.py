@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from tests.support.until import PATIENCE
+
 
 @dataclass
 class Line:
@@ -22,7 +24,7 @@ class Line:
 
     async def answer(self) -> tuple[int, dict[str, str], Any]:
         """Status, headers and the JSON body of the next answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -32,7 +34,7 @@ class Line:
     async def closed(self) -> bool:
         """Whether the other side closes the connection within reason."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 return await self.reader.read(1) == b""
         except ConnectionError:
             return True

@@ -19,7 +19,7 @@ from grid.overlay.frames import GatewaySignal
 from grid.proxy.asgi import App
 from grid.proxy.gateway import Gateway, Limits
 from tests.overlay.build import candidate, envelope
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 MODEL = "llama"
 NOBODY = "unix:///nonexistent/redis.sock"
@@ -65,6 +65,8 @@ class Provider:
     read_body: bool = True
     port: int = 0
     seen: list[Seen] = field(default_factory=list)
+    begun: int = 0
+    """Requests that ``script`` was given, which is later than ``seen``: their bodies are here, where it reads them."""
     broken: int = 0
     """Connections that the other side closed while ``script`` ran."""
     connections: int = 0
@@ -117,6 +119,7 @@ class Provider:
     async def _run(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """The script, ended when the other side hangs up."""
         work = asyncio.ensure_future(self.script(self, seen, reader, writer))
+        self.begun += 1
         if not self.read_body:
             await work
             return
@@ -202,11 +205,11 @@ class Rig:
     def frame(self, **signals: Mapping[str, Any]) -> None:
         """A frame with these numbers by provider; what is not named has eight free slots."""
         self.sequence += 1
-        usual = {"held": 0.0, "capacity": 8.0, "saturation": 0.0, "load": 0.0, "ready": 1, "age_s": 0.0, "bound_s": 5.0}
+        usual = {"held": 0.0, "capacity": 8.0, "saturation": 0.0, "load": 0.0, "ready": 1, "age_s": 0.0}
         frame = SignalFrame(
             "acme", 1, self.sequence, 1.0, time.time(), {},
             {
-                name: ProviderSignal(name, f"{name}-llama", **{**usual, **signals.get(name, {})})
+                name: ProviderSignal(name, f"{name}-llama", **{**usual, "bound_s": 60.0, **signals.get(name, {})})
                 for name in self.providers
             },
             {"edge": GatewaySignal(1, self.gateway.client.in_flight)},
@@ -247,7 +250,7 @@ async def rig(
         running = Gateway(load(settings), "edge", limits=limits, rng=random.Random(3))
         await running.start()
         stack.push_async_callback(running.stop)
-        client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20), auto_decompress=False)
+        client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False)
         stack.push_async_callback(client.close)
         made = Rig(running, client, providers)
         if document:
@@ -283,7 +286,7 @@ async def served(app: App, http: str) -> AsyncIterator[str]:
         await task
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = 8.0) -> None:
+async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     """Poll ``check`` until it says yes."""
     async with asyncio.timeout(seconds):
         while not await check():  # noqa: ASYNC110 - the other side is a real server

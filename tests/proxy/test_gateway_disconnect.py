@@ -104,7 +104,7 @@ WAYS = [
 async def test_before_the_first_byte(serve: Serve) -> None:
     async with rig("east", scripts={"east": holds}) as made, serve(made) as url, line(url) as client:
         await client.send(request(BODY))
-        await until(lambda: len(made.providers["east"].seen) == 1)
+        await until(lambda: made.providers["east"].begun == 1)
         client.hang_up()
         await until(lambda: made.in_flight == made.gateway.in_progress == 0)
         await until(lambda: made.providers["east"].broken == 1)

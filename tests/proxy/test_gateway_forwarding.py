@@ -16,7 +16,7 @@ from grid.proxy import upstreams
 from grid.proxy.gateway import Gateway
 from tests.overlay.build import candidate, envelope
 from tests.proxy.rig import MODEL, Provider, Rig, Seen, answer, configuration, eventually, load, rig
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 
 def revision(made: Rig) -> str | None:
@@ -335,7 +335,7 @@ async def test_tls_with_an_authority_and_a_client_certificate_of_our_own(
         async with rig("east", change=with_tls) as made:
             assert (await made.ask())[0] == 200
             await asyncio.to_thread(write, stranger)  # renewed, by somebody whom the server does not know
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 while (await made.ask())[0] == 200:
                     for writer in tuple(secure.open):
                         writer.close()

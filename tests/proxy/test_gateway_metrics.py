@@ -1,6 +1,7 @@
 """What the gateway counts, where it shows it, and what never becomes a label."""
 
 import asyncio
+import time
 from typing import Any
 
 import aiohttp
@@ -107,6 +108,7 @@ async def test_in_flight_and_first_bytes_are_shown_as_they_are() -> None:
         await writer.drain()
 
     async with rig("east", scripts={"east": script}, **LISTEN) as made:
+        began = time.monotonic()
         tasks = [asyncio.create_task(made.ask()) for _ in range(3)]
         await until(lambda: len(made.providers["east"].seen) == 3)
         (sample,) = (await page(made))["grid_gateway_in_flight"]
@@ -115,9 +117,10 @@ async def test_in_flight_and_first_bytes_are_shown_as_they_are() -> None:
         assert estimate.value == 3 / 8
         value = made.gateway.metrics.registry.get_sample_value
         await until(lambda: value("grid_gateway_first_byte_seconds_count", {"site": "east"}) == 3)
+        most = time.monotonic() - began
         took = value("grid_gateway_first_byte_seconds_sum", {"site": "east"})
         assert took is not None
-        assert 0.3 <= took < 2.0
+        assert 0.3 <= took <= 3 * most
         assert value("grid_gateway_request_duration_seconds_count", {"site": "east", "status": "2xx"}) is None
         gate.set()
         await asyncio.gather(*tasks)
@@ -125,7 +128,7 @@ async def test_in_flight_and_first_bytes_are_shown_as_they_are() -> None:
             lambda: value("grid_gateway_request_duration_seconds_count", {"site": "east", "status": "2xx"}) == 3
         )
         means = made.gateway.shared.first_bytes.take()
-        assert 0.1 <= means["east/east-llama"] < 0.7
+        assert 0.1 <= means["east/east-llama"] <= most
         assert made.gateway.shared.first_bytes.take() == {}
 
 

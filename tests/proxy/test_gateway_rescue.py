@@ -20,7 +20,7 @@ async def holds(_: Provider, __: Seen, ___: asyncio.StreamReader, ____: asyncio.
 
 async def asked(made: Rig, number: int, body: Any = None) -> "list[asyncio.Task[Any]]":
     tasks = [asyncio.create_task(made.ask(body)) for _ in range(number)]
-    await until(lambda: made.gateway.in_progress == number == len(made.providers["east"].seen))
+    await until(lambda: made.gateway.in_progress == number == made.providers["east"].begun)
     return tasks
 
 
@@ -40,8 +40,10 @@ async def test_they_are_cancelled_there_and_sent_elsewhere() -> None:
 
 
 async def test_the_rescued_are_spread_by_what_has_room() -> None:
+    go_on = asyncio.Event()
+
     async def slow(_: Provider, __: Seen, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.3)
+        await go_on.wait()
         await answer(writer)
 
     async with rig("east", "west", "south", scripts={"east": holds, "west": slow, "south": slow},
@@ -49,6 +51,7 @@ async def test_the_rescued_are_spread_by_what_has_room() -> None:
         tasks = await asked(made, 8)
         made.frame(east=DEAD)
         assert made.gateway.client.in_flight == {"east/east-llama": 8, "west/west-llama": 4, "south/south-llama": 4}
+        go_on.set()
         await asyncio.gather(*tasks)
         assert {name: len(provider.seen) for name, provider in made.providers.items()} == {
             "east": 8,
@@ -63,7 +66,7 @@ async def test_once_only() -> None:
                    groups={"east": 0, "west": 1, "south": 2}) as made:  # fmt: skip
         (task,) = await asked(made, 1)
         made.frame(east=DEAD)
-        await until(lambda: len(made.providers["west"].seen) == 1)
+        await until(lambda: made.providers["west"].begun == 1)
         made.frame(east=DEAD, west=DEAD)
         made.frame(east=DEAD, west=DEAD)
         await until(lambda: made.gateway.client.in_flight == {"west/west-llama": 1})
@@ -74,13 +77,17 @@ async def test_once_only() -> None:
 
 
 async def test_where_there_is_nowhere_else_it_stays_until_there_is() -> None:
+    go_on = asyncio.Event()
+
     async def revived(_: Provider, __: Seen, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.3)
+        await go_on.wait()
         await answer(writer, body=b"after all")
 
     async with rig(scripts={"east": revived}, groups=AHEAD) as made:
         (task,) = await asked(made, 1)
         made.frame(east=DEAD, west=DEAD)
+        await asyncio.sleep(0.1)
+        go_on.set()
         status, headers, data = await task
         assert (status, headers["x-grid-site"], data) == (200, "east", b"after all")
     async with rig(scripts={"east": holds}, groups=AHEAD) as made:
@@ -167,9 +174,9 @@ async def test_the_client_may_leave_in_the_same_moment() -> None:
 
 
 async def asked_again(made: Rig, number: int) -> "list[asyncio.Task[Any]]":
-    before = len(made.providers["east"].seen)
+    before = made.providers["east"].begun
     tasks = [asyncio.create_task(made.ask()) for _ in range(number)]
-    await until(lambda: len(made.providers["east"].seen) == before + number)
+    await until(lambda: made.providers["east"].begun == before + number)
     return tasks
 
 

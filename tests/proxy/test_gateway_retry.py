@@ -44,7 +44,10 @@ async def test_an_answer_that_says_not_now_is_replaced(status: int) -> None:
         assert made.in_flight == 0
 
 
-async def test_a_provider_that_cannot_be_reached_is_passed_over_and_used_last_for_a_while() -> None:
+async def test_a_provider_that_cannot_be_reached_is_passed_over_and_used_last_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("grid.gateway.health._FIRST", 60.0)
     async with rig(groups=AHEAD) as made:
         await made.providers["east"].stop()
         for number in range(3):
@@ -108,7 +111,7 @@ async def test_a_provider_that_stays_silent() -> None:
     from grid.proxy.gateway import Limits
     from grid.proxy.upstreams import Pool
 
-    limits = Limits(pool=Pool(silence=0.2))
+    limits = Limits(pool=Pool(silence=0.5))
     async with rig(scripts={"east": script}, groups=AHEAD, limits=limits) as made:
         status, _, data = await made.ask()
         assert (status, orjson.loads(data)["error"]["code"]) == (504, "upstream_timeout")
@@ -254,22 +257,25 @@ async def test_a_refusal_that_comes_before_the_body_has_ended() -> None:
                 assert made.providers["west"].seen[0].body == b"".join([*parts, ending])
 
 
-async def test_failing_answers_set_a_provider_back_until_it_answers_well() -> None:
-    bad = True
-
+async def test_failing_answers_set_a_provider_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(_: Provider, __: Seen, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await answer(writer, 500 if bad else 200)
 
+    monkeypatch.setattr("grid.gateway.health._FIRST", 60.0)
+    bad = True
     async with rig(scripts={"east": script}, groups=AHEAD) as made:
         statuses = [(await made.ask())[0] for _ in range(20)]
         assert statuses.count(500) <= 6
         assert statuses[-5:] == [200] * 5, "west answers"
+    monkeypatch.setattr("grid.gateway.health._FIRST", 0.3)
+    async with rig(scripts={"east": script}, groups=AHEAD) as made:
+
+        async def goes_to(site: str) -> bool:
+            return bool((await made.ask())[1]["x-grid-site"] == site)
+
+        await eventually(lambda: goes_to("west"))
         bad = False
-
-        async def tried_again() -> bool:
-            return bool((await made.ask())[1]["x-grid-site"] == "east")
-
-        await eventually(tried_again)  # after a second of penalty
+        await eventually(lambda: goes_to("east"))
 
 
 async def test_turns_go_on_past_one_that_fails() -> None:

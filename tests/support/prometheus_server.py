@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-STARTUP = 30.0
+STARTUP = 60.0
 
 
 class Pages:
@@ -123,7 +123,7 @@ def _start(program: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
 def _ready(address: str) -> bool:
     """Whether it answers queries: it listens before that, and says 503. A login or TLS that is wanted is an answer."""
     try:
-        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=1) as answer:
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5) as answer:
             return bool(answer.status == HTTPStatus.OK)
     except urllib.error.HTTPError as error:
         return error.code != HTTPStatus.SERVICE_UNAVAILABLE
@@ -134,6 +134,6 @@ def _ready(address: str) -> bool:
 def ask(address: str, query: str) -> list[dict[str, Any]]:
     """Series of one instant query, asked without any of our own code."""
     url = f"http://{address}/api/v1/query?{urlencode({'query': query})}"
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
     return found

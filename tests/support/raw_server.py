@@ -74,7 +74,7 @@ def refusing_tls_server(context: ssl.SSLContext) -> Iterator[str]:
                 plain, _ = listener.accept()
             except TimeoutError:
                 continue
-            plain.settimeout(2)
+            plain.settimeout(10)
             with plain:
                 secure = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
                 with secure, contextlib.suppress(OSError):

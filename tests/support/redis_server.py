@@ -22,7 +22,7 @@ import trustme
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-DEADLINE = 8.0
+DEADLINE = 30.0
 
 
 def programs() -> dict[str, str]:
@@ -139,7 +139,7 @@ class RedisServer:
 
     def client(self) -> redis.Redis:
         """A plain synchronous client with full rights, for the test's own looks and deeds."""
-        kwargs: dict[str, Any] = {"socket_timeout": 2, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
+        kwargs: dict[str, Any] = {"socket_timeout": 10, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
         if password := self._password():
             kwargs["password"] = password
         if self.unix is not None:

@@ -4,8 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
+PATIENCE = 30.0
+"""Seconds after which what has not come counts as hanging: far above what the slowest of machines needs."""
 
-async def until(condition: Callable[[], object], *, within: float = 10.0) -> None:
+
+async def until(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
     """Wait until ``condition()`` is true; fail after ``within`` s."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
