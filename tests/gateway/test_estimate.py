@@ -5,7 +5,6 @@ from statistics import mean, quantiles
 
 import pytest
 
-from grid.sim.virtual import partition
 from grid.sim.virtual.stale import COLUMNS, Column, simulate
 
 SHORT = 60.0
@@ -52,30 +51,3 @@ def test_a_fleet_too_large_to_speak_for_still_beats_chance() -> None:
     column = replace(COLUMNS["B"], hidden=(0.3,))
     ours, chance = (simulate(column, policy, seconds=SHORT, seed=2) for policy in ("grid", "random"))
     assert ours.mean_ms < 0.6 * chance.mean_ms
-
-
-# --- the published partition ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("gateways", [1, 4])
-def test_three_sites_share_by_capacity_and_nobody_meets_a_full_one(gateways: int) -> None:
-    for clients in (64, 128, 256):
-        row = partition.simulate("grid", clients, seconds=20, gateways=gateways).row()
-        assert row["shares"] == [pytest.approx(share, abs=0.03) for share in (0.4, 0.4, 0.2)]
-        assert row["peak_window_share"] == [pytest.approx(share, abs=0.03) for share in (0.4, 0.4, 0.2)]
-        assert row["overshoot"] <= 0.03 * row["requests"]
-        assert row["requests"] >= 0.95 * clients * 5 * 20
-        assert row["failed"] == 0
-
-
-def test_the_rules_that_went_before_are_the_published_ones() -> None:
-    rows = {(row["policy"], row["clients"]): row for row in partition.run()}
-    assert rows["before", 256]["shares"] == [1.0, 0.0, 0.0]
-    assert rows["before", 256]["requests"] == pytest.approx(28_655, rel=0.02)
-    assert rows["before", 64]["requests"] == pytest.approx(14_272, rel=0.02)
-    assert rows["before", 64]["overshoot"] == 0
-    assert rows["before", 256]["overshoot"] > 20_000
-    assert rows["after", 64]["shares"] == [pytest.approx(share, abs=0.06) for share in (0.38, 0.39, 0.23)]
-    assert rows["after", 256]["requests"] == pytest.approx(42_290, rel=0.12)
-    assert 0.3 < rows["after", 256]["overshoot"] / rows["after", 256]["requests"] < 0.8
-    assert rows["grid", 256]["requests"] > 1.3 * rows["after", 256]["requests"]

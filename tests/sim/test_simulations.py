@@ -35,14 +35,14 @@ def test_partition_prints_the_stated_keys_and_pictures(command: typer.Typer, tmp
         command, "partition", "--clients", "16,64", "--duration", "12", "--gateways", "2", "--plot", str(tmp_path)
     )
     assert [(row["clients"], row["policy"]) for row in found["rows"]] == [
-        (clients, policy) for clients in (16, 64) for policy in ("before", "after", "grid")
+        (clients, policy) for clients in (16, 64) for policy in ("before", "after", "grid", "perfect")
     ]
     assert set(found["rows"][0]) == {
         "policy", "clients", "gateways", "requests", "shares", "peak_window_share", "overshoot", "failed",
     }  # fmt: skip
     assert all(row["gateways"] == 2 and len(row["shares"]) == 3 for row in found["rows"])
     pictures = sorted(path.name for path in tmp_path.iterdir())
-    assert len(pictures) == 6
+    assert len(pictures) == 8
     assert (tmp_path / "partition-grid-64.svg").read_text().count("<polyline") == 3
 
 

@@ -47,6 +47,7 @@ class Plane:
         self.network = network
         self.epps = dict(epps)
         self.followers: list[Follower] = []
+        self._listeners: list[Callable[[SignalFrame], None]] = []
         self.passes = 0
         self.published: list[tuple[float, str, Position]] = []
         """Every publication: when, for which gateway, as which version."""
@@ -83,6 +84,10 @@ class Plane:
         held = self._shelf.get(follower.gateway)
         if held is not None:
             self._deliver(follower, held[2])
+
+    def listen(self, frame: Callable[[SignalFrame], None]) -> None:
+        """Somebody who only wants to hear frames, as soon as they are sent."""
+        self._listeners.append(frame)
 
     def heard(self, report: Report) -> None:
         """A gateway has reported."""
@@ -247,5 +252,7 @@ class Plane:
             now=clock.now,
             wall=EPOCH_WALL + clock.now,
         )
+        for listener in self._listeners:
+            listener(frame)
         for follower in self.followers:
             clock.after(follower.delay, lambda follower=follower: follower.frame(frame))  # type: ignore[misc]
