@@ -7,7 +7,7 @@ waits, its body is read ahead (up to ``read_ahead`` bytes) for the one thing tha
 disconnect message. The wait then ends at once. What was read is handed to the application unchanged.
 
 The slot is in ``scope["grid.slot"]``; it is held until the application is done with the request. Answers carry
-``x-grid-band`` and ``x-grid-queue-ms``.
+``x-grid-band`` and ``x-grid-queue-wait-ms``.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ def _tells(send: Send, slot: Slot) -> Send:
 
 def _headers(slot: Slot) -> list[tuple[bytes, bytes]]:
     waited = f"{slot.waited * 1000:.0f}".encode()
-    return [(b"x-grid-band", slot.band.encode()), (b"x-grid-queue-ms", waited)]
+    return [(b"x-grid-band", slot.band.encode()), (b"x-grid-queue-wait-ms", waited)]
 
 
 async def _refuse(send: Send, error: AdmissionError) -> None:

@@ -51,7 +51,7 @@ async def test_the_example_serves_admits_and_tells(example: ModuleType) -> None:
 
         first = await ask(3)
         assert first.text == "token 0\ntoken 1\ntoken 2\n"
-        assert (first.headers["x-grid-band"], first.headers["x-grid-queue-ms"]) == ("batch", "0")
+        assert (first.headers["x-grid-band"], first.headers["x-grid-queue-wait-ms"]) == ("batch", "0")
 
         running = [asyncio.create_task(ask(100)) for _ in range(2)]
         await until(lambda: admission.describe()["slots"] == 2)
@@ -62,7 +62,7 @@ async def test_the_example_serves_admits_and_tells(example: ModuleType) -> None:
         assert refused.json()["error"]["code"] == "queue_full"
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         urgent = await ask(1, "interactive")
-        assert (urgent.status_code, urgent.headers["x-grid-band"], urgent.headers["x-grid-queue-ms"]) == (
+        assert (urgent.status_code, urgent.headers["x-grid-band"], urgent.headers["x-grid-queue-wait-ms"]) == (
             200,
             "interactive",
             "0",
@@ -74,7 +74,7 @@ async def test_the_example_serves_admits_and_tells(example: ModuleType) -> None:
         assert "acme" not in json.dumps(shown)
         for task in waiting + running:
             assert (await task).status_code == 200
-        assert int((await waiting[0]).headers["x-grid-queue-ms"]) > 0
+        assert int((await waiting[0]).headers["x-grid-queue-wait-ms"]) > 0
         page = (await http.get("/metrics")).text
         assert 'grid_flow_requests_total{band="batch",model="llama-3.1-70b",outcome="queue_full"' in page
 
