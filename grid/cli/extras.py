@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-_EXTRAS = {"aiohttp": "gateway", "httptools": "gateway", "yarl": "gateway"}
+_EXTRAS = {"aiohttp": "gateway", "httptools": "gateway", "yarl": "gateway", "matplotlib": "plots"}
 
 
 @contextlib.contextmanager

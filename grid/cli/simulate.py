@@ -1,11 +1,22 @@
 """``grid simulate``: what choosing and admission do to a fleet, in virtual time on this machine alone."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from grid.cli import extras
 from grid.cli.output import Output, OutputOption, emit, table
+from grid.cli.progress import watching
+
+if TYPE_CHECKING:
+    from grid.sim.virtual.pictures import Picture, Show
+
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", file_okay=False, help="Folder for pictures (SVG); needs the extra plots.")
+]
 
 app = typer.Typer(
     help="Event simulations of a fleet in virtual time, with the code that runs in production.",
@@ -29,6 +40,23 @@ def _numbers(text: str, name: str) -> tuple[int, ...]:
     return numbers
 
 
+@contextlib.contextmanager
+def _gallery(folder: Path | None) -> "Iterator[Show | None]":
+    """Draws what it is shown into ``folder``; what cannot work is said before anything is simulated."""
+    if folder is None:
+        yield None
+        return
+    with extras.told():
+        from grid.sim.virtual import plots
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint="--plot") from error
+    pictures: dict[str, Picture] = {}
+    yield pictures.__setitem__
+    plots.save(folder, pictures)
+
+
 def _show(rows: list[dict[str, Any]], output: Output, *, hide: tuple[str, ...] = ()) -> None:
     columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in hide]
     emit({"rows": rows}, output, lambda: [table(None, columns, [[_cell(row[c]) for c in columns] for row in rows])])
@@ -43,7 +71,7 @@ def partition(
     clients: Annotated[str, typer.Option(help="Numbers of closed-loop clients, parted by commas.")] = "64,128,256",
     duration: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds of virtual time.")] = 45.0,
     gateways: Annotated[int, typer.Option(min=1, max=64, help="Gateways that the clients are spread over.")] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Folder for a picture (SVG) of each run.")] = None,
+    plot: PlotOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How sites of 128, 128 and 64 slots share closed-loop clients: nearest first, as published, and Grid.
@@ -53,10 +81,15 @@ def partition(
       grid simulate partition
 
       grid simulate partition --clients 256 --gateways 4 -o json
+
+      grid simulate partition --plot pictures
     """
     from grid.sim.virtual.partition import run
 
-    _show(run(_numbers(clients, "--clients"), duration=duration, gateways=gateways, plot=plot), output)
+    numbers = _numbers(clients, "--clients")
+    with _gallery(plot) as show, watching() as watch:
+        rows = run(numbers, duration=duration, gateways=gateways, progress=watch("partition"), show=show)
+    _show(rows, output)
 
 
 @app.command()
@@ -89,6 +122,7 @@ def admission(
     real: Annotated[
         bool, typer.Option("--real", help="Over loopback HTTP through the reference gateway; about 40 seconds.")
     ] = False,
+    plot: PlotOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What interactive requests wait beside hundreds of batch requests: alone, with admission control, without.
@@ -100,9 +134,14 @@ def admission(
       grid simulate admission --real
     """
     if real:
+        if plot is not None:
+            raise typer.BadParameter("pictures are of virtual time; leave out --real or --plot", param_hint="--plot")
         from grid.sim.admission_real import run as measure
+
+        found = measure(seed=seed)
     else:
         from grid.sim.virtual.admission import run as simulate
 
-    found = measure(seed=seed) if real else simulate(seed=seed)
+        with _gallery(plot) as show, watching() as watch:
+            found = simulate(seed=seed, progress=watch("admission"), show=show)
     emit(found, output, lambda: [table(None, ("figure", "value"), list(found.items()))])

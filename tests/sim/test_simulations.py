@@ -41,9 +41,13 @@ def test_partition_prints_the_stated_keys_and_pictures(command: typer.Typer, tmp
         "policy", "clients", "gateways", "requests", "shares", "peak_window_share", "overshoot", "failed",
     }  # fmt: skip
     assert all(row["gateways"] == 2 and len(row["shares"]) == 3 for row in found["rows"])
-    pictures = sorted(path.name for path in tmp_path.iterdir())
-    assert len(pictures) == 8
-    assert (tmp_path / "partition-grid-64.svg").read_text().count("<polyline") == 3
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"partition-{what}-{clients}.svg"
+        for clients in (16, 64)
+        for what in ("waits", "oscillation", *(f"shares-{policy}" for policy in partition.POLICIES))
+    }
+    drawn = (tmp_path / "partition-shares-grid-64.svg").read_text()
+    assert all(word in drawn for word in ("64 clients, 2 gateways", "site-0", "site-1", "site-2", "fair share"))
 
 
 def test_stale_prints_the_stated_keys(command: typer.Typer) -> None:
@@ -89,7 +93,7 @@ def test_admission_prints_its_figures(command: typer.Typer, monkeypatch: pytest.
     from grid.sim.virtual import admission
 
     figures = {"idle_p99_ms": 1.0, "on_p99_ms": 2.0, "off_p99_ms": 9.0, "ratio_on": 2.0, "ratio_off": 9.0}
-    monkeypatch.setattr(admission, "run", lambda *, seed: figures | {"seed": seed})
+    monkeypatch.setattr(admission, "run", lambda *, seed, progress, show: figures | {"seed": seed})
     assert rows(command, "admission", "--seed", "7") == figures | {"seed": 7}
 
 

@@ -22,6 +22,8 @@ from grid.flow.tickets import Ticket as Grant
 from grid.sim.pool import PoolShape, SimulatedPool
 from grid.sim.pool import Ticket as Job
 from grid.sim.values import Flow
+from grid.sim.virtual.pictures import Show, Waits, longer
+from grid.sim.virtual.progress import Progress
 
 MODEL: Final = "sim-model"
 INTERACTIVE: Final = "interactive"
@@ -65,12 +67,28 @@ class _Request:
     grant: Grant | None = None
 
 
-def run(scenario: Scenario | None = None, *, seed: int = 1, policy: AdmissionPolicy = POLICY) -> dict[str, Any]:
+def run(
+    scenario: Scenario | None = None,
+    *,
+    seed: int = 1,
+    policy: AdmissionPolicy = POLICY,
+    progress: Progress | None = None,
+    show: Show | None = None,
+) -> dict[str, Any]:
     """The published figures: 99th percentiles of interactive answers in ms, and their ratios to the idle one."""
     scenario = scenario or Scenario()
-    idle = Simulation(scenario, seed, batch=False, policy=policy).p99()
-    on = Simulation(scenario, seed, batch=True, policy=policy).p99()
-    off = Simulation(scenario, seed, batch=True, policy=None).p99()
+    cases = {"idle": (False, policy), "on": (True, policy), "off": (True, None)}
+    p99, lines = {}, {}
+    for number, (case, (batch, guard)) in enumerate(cases.items(), 1):
+        found = Simulation(scenario, seed, batch=batch, policy=guard)
+        p99[case] = found.p99()
+        lines[f"batch beside, admission {case}" if batch else "interactive alone"] = longer(found.answers)
+        if progress is not None:
+            progress(number, len(cases), found.now)
+    if show is not None:
+        title = f"Interactive requests beside {scenario.batch_clients} batch clients"
+        show("admission-answers", Waits(title, lines, what="from the door to the end of the answer"))
+    idle, on, off = p99["idle"], p99["on"], p99["off"]
     return {
         "idle_p99_ms": round(idle * 1e3, 1),
         "on_p99_ms": round(on * 1e3, 1),

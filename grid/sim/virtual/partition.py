@@ -12,11 +12,12 @@ request that arrives where every slot is taken; a slot that comes free goes to t
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from grid.sim.virtual.measure import Tally
 from grid.sim.virtual.peers import Peer, Rule, nearest, perfect, published
+from grid.sim.virtual.pictures import Oscillation, Shares, Show, Waits, longer, steady
+from grid.sim.virtual.progress import Progress
 from grid.sim.virtual.traffic import Entry, closed_loop
 from grid.sim.virtual.work import Fixed
 from grid.sim.virtual.world import Fleet, Shape, World
@@ -62,17 +63,21 @@ def run(
     gateways: int = 1,
     policies: Sequence[str] = POLICIES,
     seed: int = 1,
-    plot: Path | None = None,
+    progress: Progress | None = None,
+    show: Show | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per number of clients and policy; ``plot`` is a folder for a picture (SVG) of each."""
+    """One row per number of clients and policy."""
+    numbers, seconds = tuple(clients), max(1, round(duration))
     rows = []
-    for number in clients:
+    for number in numbers:
+        found = []
         for policy in policies:
-            found = simulate(policy, number, seconds=max(1, round(duration)), gateways=gateways, seed=seed)
-            rows.append(found.row())
-            if plot is not None:
-                plot.mkdir(parents=True, exist_ok=True)
-                (plot / f"partition-{policy}-{number}.svg").write_text(picture(found), encoding="utf-8")
+            found.append(simulate(policy, number, seconds=seconds, gateways=gateways, seed=seed))
+            rows.append(found[-1].row())
+            if progress is not None:
+                progress(len(rows), len(numbers) * len(policies), WARM_UP_S + seconds)
+        if show is not None:
+            _show(found, show)
     return rows
 
 
@@ -102,31 +107,16 @@ def _rounded(shares: Sequence[float]) -> list[float]:
     return [round(share, 3) for share in shares]
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-_WIDTH, _HEIGHT, _MARGIN = 720, 260, 40
-_COLOURS: Final = ("#1f6f8b", "#d97706", "#4d7c0f")
-
-
-def picture(found: Run) -> str:
-    """Each site's share of the requests begun, second by second, as SVG."""
-    seconds = found.tally.arrivals
-    step = (_WIDTH - 2 * _MARGIN) / max(1, len(seconds) - 1)
-    high = _HEIGHT - 2 * _MARGIN
-    lines = []
-    for number, site in enumerate(found.tally.sites):
-        shares = [row[number] / max(1, sum(row)) for row in seconds]
-        points = " ".join(
-            f"{_MARGIN + step * at:.1f},{_HEIGHT - _MARGIN - high * s:.1f}" for at, s in enumerate(shares)
-        )
-        colour = _COLOURS[number % len(_COLOURS)]
-        lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}"/>')
-        lines.append(f'<text x="{_MARGIN + 130 * number}" y="{_HEIGHT - 10}" fill="{colour}">{site.name}</text>')
-    axes = f"M{_MARGIN} {_MARGIN}V{_HEIGHT - _MARGIN}H{_WIDTH - _MARGIN}"
-    title = f"{found.policy}: share of requests, {found.clients} clients, {found.gateways} gateways"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" '
-        f'font-size="12"><rect width="100%" height="100%" fill="white"/><text x="{_MARGIN}" y="22">{title}</text>'
-        f'<path fill="none" stroke="#999" d="{axes}"/><text x="8" y="{_MARGIN + 4}">1.0</text>'
-        f'<text x="8" y="{_HEIGHT - _MARGIN}">0.0</text>{"".join(lines)}</svg>\n'
-    )
+def _show(runs: Sequence[Run], show: Show) -> None:
+    """Pictures of the runs of one number of clients."""
+    clients, gateways = runs[0].clients, runs[0].gateways
+    about = f"{clients} clients, {gateways} gateway{'s' if gateways > 1 else ''}"
+    for one in runs:
+        sites = tuple(site.name for site in one.tally.sites)
+        arrivals = tuple(map(tuple, one.tally.arrivals))
+        picture = Shares(f"Who gets which share, {one.policy}: {about}", sites, arrivals, steady(SLOTS))
+        show(f"partition-shares-{one.policy}-{clients}", picture)
+    waits = {one.policy: longer(one.tally.waits) for one in runs}
+    show(f"partition-waits-{clients}", Waits(f"How long requests wait: {about}", waits))
+    swings = {one.policy: tuple(one.tally.hottest(round(POLL_S))) for one in runs}
+    show(f"partition-oscillation-{clients}", Oscillation(f"How far shares swing: {about}", swings, POLL_S))
