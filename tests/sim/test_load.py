@@ -1,5 +1,6 @@
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from itertools import count, cycle
 
@@ -46,7 +47,7 @@ async def test_steady_load_is_counted_by_where_it_was_answered() -> None:
     assert tally.shares() == tally.shares("one") == {"east": pytest.approx(1 / 3, abs=0.02),
                                                      "west": pytest.approx(2 / 3, abs=0.02)}  # fmt: skip
     assert tally.shares("two") == {}
-    assert 0 < tally.slowest < 5
+    assert 0 < tally.slowest < 30
     assert load.take_recent() == pytest.approx(tally.shares())
     assert load.take_recent() == {}
 
@@ -66,9 +67,39 @@ async def test_an_answer_that_comes_too_late_is_lost(monkeypatch: pytest.MonkeyP
     async def handler(_: Request) -> Answer | None:
         number = next(numbers)
         if number == 3:
-            await asyncio.sleep(5)
+            await asyncio.sleep(60)
         return None if number == 4 else good("east")
 
     load = await run(handler, lambda load: load.tally.errors >= 2)
-    assert load.tally.errors == 2
-    assert load.tally.slowest < 0.1
+    assert load.tally.errors >= 2, "on a busy machine others may be late as well"
+    assert load.tally.slowest < 5
+
+
+@pytest.mark.may_block
+async def test_a_stalled_client_sends_what_was_due_and_counts_it_from_then() -> None:
+    stalled = asyncio.Event()
+
+    async def handler(_: Request) -> Answer:
+        if not stalled.is_set():
+            stalled.set()
+            time.sleep(0.5)
+        return good("east")
+
+    load = await run(handler, lambda load: load.tally.requests >= 250)
+    assert load.tally.errors == 0
+    assert load.tally.slowest >= 0.5, "those that were due meanwhile have waited"
+
+
+async def test_what_cannot_be_sent_in_time_is_lost_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(load_module, "_WIND_UP", 0.0)
+    held = asyncio.Event()
+
+    async def handler(_: Request) -> Answer:
+        await held.wait()
+        return good("east")
+
+    load = await run(handler, lambda load: load.tally.requests >= 40)
+    held.set()
+    assert load.tally.errors >= 38
+    assert not load.tally.answered
