@@ -57,14 +57,14 @@ async def _server() -> AsyncIterator[int]:
 
 async def test_a_slow_answer_delays_no_later_request_and_counts_from_when_it_was_due() -> None:
     times = bench._Times()
-    _Stalling.stall = 0.4
+    _Stalling.stall = 1.5
     load = bench._Load("stalled", "open", 1, 0.0, 4, due=(0.0, 0.02, 0.04, 0.06), settled=-1.0)
     async with _server() as port:
         began = monotonic()
         await bench._clients(port, load, times)
-        assert monotonic() - began >= 0.4
-    assert max(times.first) >= 0.4
-    assert sorted(times.first)[2] < 0.4, "the others did not wait for the one that stalled"
+        assert monotonic() - began >= 1.5
+    assert max(times.first) >= 1.5
+    assert sorted(times.first)[2] < max(times.first) - 0.2, "the others did not wait for the one that stalled"
 
 
 async def test_a_request_that_begins_late_has_waited_since_it_was_due() -> None:
@@ -86,7 +86,8 @@ async def test_events_that_come_together_count_each() -> None:
     for cut in (whole[:120], whole[120:]):
         caller.data_received(cut)
     _, events = await answer
-    assert events == pytest.approx([1.0, 0.5], abs=0.3)
+    assert events[0] - events[1] == pytest.approx(0.5, abs=0.1)
+    assert events[1] >= 0.5
 
 
 class _Nowhere(asyncio.Transport):
