@@ -16,9 +16,10 @@ from grid.config import parse
 from grid.daemon import Daemon
 from grid.model import BusError, ConfigError, DaemonError, Reason, RecordingError
 from grid.signals.recording import RecordingReader
+from grid.sim.pages import Failure
 from tests.daemon.fleet import INTERVAL, LATE, Fleet, Watcher, answer, page, running, serving
 from tests.support.redis_server import RedisServer
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 pytestmark = pytest.mark.real_server
 
@@ -184,11 +185,12 @@ async def test_a_changed_source_starts_anew_and_a_changed_limit_keeps_the_sample
             kept = await answer(client, "/v1/providers/west-llama", lambda got: got.json()["capacity"] == 32)
             assert kept.json()["state"] == "fresh"
             assert kept.json()["scrapes"] >= 2
-            pages.delays["other"] = 0.35
+            pages.failures["other"] = Failure.HANG
             await fleet.write(fleet.text().replace(pages.url("west"), pages.url("other")))
             await client.post("/v1/reload")
             fresh = (await client.get("/v1/providers/west-llama")).json()
             assert (fresh["scrapes"], fresh["age_s"]) == (0, None)
+            del pages.failures["other"]
             await answer(client, "/v1/providers/west-llama", lambda got: got.json()["scrapes"] >= 1)
 
 
@@ -206,7 +208,7 @@ async def test_name_look_ups_that_hang_delay_nobody(
 
     def hanging(host: Any, *more: Any, **named: Any) -> Any:
         if isinstance(host, str | bytes) and "black-hole" in (host if isinstance(host, str) else host.decode()):
-            over.wait(30)
+            over.wait(60)
             raise socket.gaierror(socket.EAI_AGAIN, "no answer")
         return real(host, *more, **named)
 
@@ -226,7 +228,7 @@ async def test_name_look_ups_that_hang_delay_nobody(
                 assert time.monotonic() - began <= 4 * INTERVAL + LATE
                 asked = time.monotonic()
                 assert (await client.get("/livez")).status_code == 200
-                assert time.monotonic() - asked < 0.1
+                assert time.monotonic() - asked < LATE
                 hole = (await client.get("/v1/providers/hole7")).json()
                 assert hole["last_error"]["code"] in {"timeout", "dns_failed"}
         finally:
@@ -291,7 +293,7 @@ async def test_events_are_followed_as_they_happen(redis: RedisServer, tmp_path: 
     async with serving("east", "west") as pages, running(Fleet(pages, redis.url, tmp_path).daemon()) as client:
         await answer(client, "/v1/overlays/edge", lambda got: got.status_code == 200)
         kinds: list[str] = []
-        async with asyncio.timeout(10), client.stream("GET", "/v1/events") as stream:
+        async with asyncio.timeout(PATIENCE), client.stream("GET", "/v1/events") as stream:
             lines = stream.aiter_lines()
             assert (await anext(lines)).startswith(":")
             await client.post("/v1/drains", json={"target": "west", "reason": "disk"})
@@ -311,7 +313,7 @@ async def test_an_end_in_order_is_the_last_event(redis: RedisServer, tmp_path: P
         daemon = Fleet(pages, redis.url, tmp_path).daemon()
         async with running(daemon) as client:
             await answer(client, "/v1/overlays/edge", lambda got: got.status_code == 200)
-            async with asyncio.timeout(10), client.stream("GET", "/v1/events") as stream:
+            async with asyncio.timeout(PATIENCE), client.stream("GET", "/v1/events") as stream:
                 lines = stream.aiter_lines()
                 await anext(lines)
                 stopping = asyncio.create_task(daemon.stop())
@@ -462,4 +464,4 @@ async def test_it_answers_quickly_while_it_works(redis: RedisServer, tmp_path: P
         for path in ("/livez", "/readyz?verbose", "/metrics", "/v1/providers", "/v1/history", "/v1/leader"):
             got: httpx.Response = await client.get(path)
             assert got.status_code == 200
-            assert got.elapsed.total_seconds() < 0.5
+            assert got.elapsed.total_seconds() < LATE
