@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # Otherwise the first asynchronous test lets asyncio make a default loop that nobody closes, and its ResourceWarning
 # fails whichever test the garbage collector happens to run in.
 asyncio.set_event_loop(None)
+
+# A busy machine pauses in the middle of any example; whatever hangs is ended by the time-out of its test.
+settings.register_profile("grid", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("grid")
 
 
 @pytest.fixture(autouse=True)

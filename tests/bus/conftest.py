@@ -69,7 +69,7 @@ async def open_bus() -> AsyncIterator[Connect]:
     async def opening(
         url: str, *, network: str = NETWORK, state_dir: Path | None = None, **settings: object
     ) -> Connection:
-        settings.setdefault("timeout", 0.5)
+        settings.setdefault("timeout", 5.0)
         connection = await connect(BusSettings.from_url(url, **settings), network, state_dir)
         opened.append(connection)
         return connection
@@ -88,7 +88,7 @@ async def bus(server: RedisServer, open_bus: Connect) -> Connection:
 @pytest.fixture
 async def lease(bus: Connection) -> LeaderLease:
     """A lease that is held."""
-    found = LeaderLease(bus, "daemon-1")
+    found = LeaderLease(bus, "daemon-1", ttl=120.0)
     assert await found.acquire()
     return found
 

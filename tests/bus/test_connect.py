@@ -17,7 +17,7 @@ from grid.bus.scripts import Script
 from grid.model import BusError, Reason
 from tests.bus.conftest import Connect
 from tests.support.redis_server import RedisServer, RedisServers, free_port
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 ECHO = Script("echo", "return {ARGV[1], KEYS[1]}")
 
@@ -30,17 +30,17 @@ async def works(connection: Connection) -> None:
     feed = await connection.subscribe(connection.keys.overlays, connection.keys.signals)
     try:
         await connection.command(connection.publish_command, connection.keys.signals, b"\x00\xff")
-        assert await asyncio.wait_for(feed.next(), 5) == (connection.keys.signals.encode(), b"\x00\xff")
+        assert await asyncio.wait_for(feed.next(), PATIENCE) == (connection.keys.signals.encode(), b"\x00\xff")
     finally:
         await feed.aclose()
 
 
 async def refusal(url: str, **settings: object) -> BusError:
-    settings.setdefault("timeout", 0.5)
+    settings.setdefault("timeout", 5.0)
     started = time.monotonic()
     with pytest.raises(BusError) as caught:
         await connect(BusSettings.from_url(url, **settings), "acme")
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < PATIENCE
     return caught.value
 
 
@@ -242,7 +242,7 @@ class TestSentinel:
         await connection.command("SET", connection.keys.signal, "x")
         server7.kill()
         reasons = set()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await connection.command("SET", connection.keys.signal, "y")
@@ -305,7 +305,7 @@ class TestFaults:
 
     async def test_something_that_accepts_and_never_answers(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            error = await refusal(f"redis://127.0.0.1:{silent.getsockname()[1]}")
+            error = await refusal(f"redis://127.0.0.1:{silent.getsockname()[1]}", timeout=0.5)
         assert error.reason is Reason.BUS_TIMEOUT
 
     async def test_something_that_is_no_redis(self) -> None:
@@ -320,25 +320,25 @@ class TestFaults:
         assert error.reason in (Reason.BUS_UNREACHABLE, Reason.BUS_REFUSED)
 
     async def test_a_frozen_server_times_out_and_is_found_again(self, server: RedisServer, open_bus: Connect) -> None:
-        connection = await open_bus(server.url)
+        connection = await open_bus(server.url, timeout=0.5)
         server.freeze()
         for _ in range(2):
             started = time.monotonic()
             with pytest.raises(BusError) as caught:
                 await connection.command("PING")
             assert caught.value.reason is Reason.BUS_TIMEOUT
-            assert time.monotonic() - started < 1.6
+            assert time.monotonic() - started < 10
         server.thaw()
         await works(connection)
 
     async def test_closing_does_not_wait_for_a_frozen_server(self, server: RedisServer, open_bus: Connect) -> None:
-        connection = await open_bus(server.url)
+        connection = await open_bus(server.url, timeout=60.0)
         feed: Feed = await connection.subscribe(connection.keys.signals)
         server.freeze()
         started = time.monotonic()
         await feed.aclose()
         await connection.aclose()
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 30
 
     async def test_a_restarted_server_is_used_at_once(self, server: RedisServer, open_bus: Connect) -> None:
         connection = await open_bus(server.url)
@@ -351,7 +351,7 @@ class TestFaults:
         feed = await connection.subscribe(connection.keys.signals)
         server.kill()
         with pytest.raises(BusError) as caught:
-            await asyncio.wait_for(feed.next(), 5)
+            await asyncio.wait_for(feed.next(), PATIENCE)
         assert caught.value.reason is Reason.BUS_UNREACHABLE
         await feed.aclose()
 

@@ -40,7 +40,7 @@ async def test_one_of_two_leads_and_the_other_knows_who(bus: Connection) -> None
     assert not second.held()
     assert second.other is not None
     assert (second.other.holder, second.other.epoch) == ("daemon-1", first.epoch)
-    assert second.other.remaining == pytest.approx(10.0, abs=1.0)
+    assert second.other.remaining == pytest.approx(10.0, abs=4.0)
     leader = await Publisher(bus, "daemon-2").leader()
     assert leader is not None
     assert (leader.holder, leader.epoch) == ("daemon-1", first.epoch)
@@ -103,7 +103,7 @@ async def test_the_deadline_counts_from_before_the_call(server: RedisServer, bus
 
 
 async def test_a_slow_answer_does_not_move_the_deadline(server: RedisServer, bus: Connection) -> None:
-    lease = LeaderLease(bus, "daemon-1", ttl=5.0)
+    lease = LeaderLease(bus, "daemon-1", ttl=30.0)
     await lease.acquire()
     server.freeze()
     started = time.monotonic()
@@ -111,11 +111,11 @@ async def test_a_slow_answer_does_not_move_the_deadline(server: RedisServer, bus
     await asyncio.sleep(0.2)
     server.thaw()
     await renewing
-    assert lease.deadline <= started + 5.0 + 0.05
+    assert lease.deadline <= started + 30.0 + 0.05
 
 
-async def test_a_frozen_redis_ends_the_lease_on_our_clock(server: RedisServer, bus: Connection) -> None:
-    lease = LeaderLease(bus, "daemon-1", ttl=0.8)
+async def test_a_frozen_redis_ends_the_lease_on_our_clock(server: RedisServer, open_bus: Connect) -> None:
+    lease = LeaderLease(await open_bus(server.url, timeout=0.5), "daemon-1", ttl=2.0)
     await lease.acquire()
     server.freeze()
     with pytest.raises(BusError) as caught:

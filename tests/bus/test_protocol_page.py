@@ -15,6 +15,7 @@ from grid.model import BusError, Drain
 from tests.bus.conftest import Connect
 from tests.bus.documents import document, frame
 from tests.support.redis_server import RedisServer, RedisServers
+from tests.support.until import PATIENCE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bus-protocol.md").read_text()
 
@@ -65,7 +66,7 @@ async def test_a_gateway_can_do_its_work_and_nothing_else(
     assert await Store(bus).read("edge")
     await bus.many([("GET", bus.keys.signal), ("PTTL", bus.keys.signal)])
     await Publisher(full, "daemon-1").publish(document(2), lease, "test")
-    await asyncio.wait_for(feed.next(), 5)
+    await asyncio.wait_for(feed.next(), PATIENCE)
     await feed.aclose()
     if number == 1:
         await write_report(bus, Report("edge", "i"))
@@ -105,7 +106,7 @@ class PlainClient:
             self._writer.write(f"${len(part.encode())}\r\n{part}\r\n".encode())
 
     async def answer(self) -> Any:
-        line = (await asyncio.wait_for(self._reader.readline(), 5)).rstrip()
+        line = (await asyncio.wait_for(self._reader.readline(), PATIENCE)).rstrip()
         kind, rest = line[:1], line[1:]
         if kind == b"*":
             return None if rest == b"-1" else [await self.answer() for _ in range(int(rest))]

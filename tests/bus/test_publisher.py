@@ -14,6 +14,7 @@ from grid.overlay import Outcome, Scope, signing, verify
 from tests.bus.conftest import Connect
 from tests.bus.documents import document, frame
 from tests.support.redis_server import RedisServer, RedisServers, free_port
+from tests.support.until import PATIENCE
 
 
 async def take_over(bus: Connection, lease: LeaderLease, **kwargs: object) -> LeaderLease:
@@ -49,7 +50,7 @@ async def test_a_document_is_stored_kept_in_history_and_announced(
         stored.document,
         "east lost its endpoints",
     )
-    _, message = await asyncio.wait_for(feed.next(), 5)
+    _, message = await asyncio.wait_for(feed.next(), PATIENCE)
     assert read_announcement(message) == Announcement("edge", result.position, made.revision, stored.document)
     assert message.startswith(b'{"gateway":"edge",')
     await feed.aclose()
@@ -74,7 +75,7 @@ async def test_the_same_revision_costs_no_version(bus: Connection, lease: Leader
     assert again.position == first.position
     assert len(await publisher.history("edge")) == 1
     last = await publisher.publish(document(2), lease, "test")
-    heard = read_announcement((await asyncio.wait_for(feed.next(), 5))[1])
+    heard = read_announcement((await asyncio.wait_for(feed.next(), PATIENCE))[1])
     assert isinstance(heard, Announcement)
     assert heard.position == last.position
     await feed.aclose()
@@ -276,7 +277,7 @@ class TestAllOrNothing:
             client.config_set("maxmemory", 0)
         await self.nothing_happened(publisher, before.position)
         after = await publisher.publish(document(2), lease, "test")
-        heard = read_announcement((await asyncio.wait_for(feed.next(), 5))[1])
+        heard = read_announcement((await asyncio.wait_for(feed.next(), PATIENCE))[1])
         assert isinstance(heard, Announcement)
         assert heard.position == after.position
         await feed.aclose()
@@ -373,7 +374,7 @@ async def test_a_frame_is_kept_for_three_intervals_and_announced(
     feed = await bus.subscribe(bus.keys.signals)
     sent = frame(lease.epoch, 1, interval=2.0, documents={"edge": (lease.epoch, 3)})
     await publisher.send_frame(sent, lease)
-    assert (await asyncio.wait_for(feed.next(), 5))[1] == sent.encode()
+    assert (await asyncio.wait_for(feed.next(), PATIENCE))[1] == sent.encode()
     assert await bus.command("GET", bus.keys.signal) == sent.encode()
     assert 4_000 < await bus.command("PTTL", bus.keys.signal) <= 6_000
     await feed.aclose()
@@ -412,11 +413,11 @@ async def test_everything_in_a_cluster_of_one_shard(cluster: RedisServer, open_b
     publisher = Publisher(bus, "daemon-1")
     feed = await bus.subscribe(bus.keys.overlays, bus.keys.signals)
     result = await publisher.publish(document(1), lease, "test")
-    heard = read_announcement((await asyncio.wait_for(feed.next(), 5))[1])
+    heard = read_announcement((await asyncio.wait_for(feed.next(), PATIENCE))[1])
     assert isinstance(heard, Announcement)
     assert heard.position == result.position
     await publisher.send_frame(frame(lease.epoch, 1), lease)
-    assert (await asyncio.wait_for(feed.next(), 5))[0] == bus.keys.signals.encode()
+    assert (await asyncio.wait_for(feed.next(), PATIENCE))[0] == bus.keys.signals.encode()
     await publisher.save_memory({"a": 1}, lease)
     await lease.renew()
     await lease.release()

@@ -39,7 +39,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 def answers(path: Path) -> bool:
     try:
-        return bool(redis.Redis(unix_socket_path=str(path), socket_timeout=1, protocol=2).ping())
+        return bool(redis.Redis(unix_socket_path=str(path), socket_timeout=5, protocol=2).ping())
     except redis.RedisError:
         return False
 
@@ -152,7 +152,7 @@ async def test_it_dies_with_an_owner_that_is_killed(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None
         path = embedded_socket("acme", tmp_path)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while str(path).encode() not in await owner.stdout.readline():
                 assert owner.returncode is None
         number = process_id(path)

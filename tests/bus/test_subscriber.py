@@ -34,19 +34,21 @@ from tests.bus.conftest import Connect
 from tests.bus.documents import document, frame, published
 from tests.bus.waiting import eventually
 from tests.support.redis_server import RedisServer, RedisServers
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 
 class Watched:
     """A subscriber with what it delivered."""
 
-    def __init__(self, url: str | Callable[[], str], gateway: str = "edge", **kwargs: Any) -> None:
+    def __init__(
+        self, url: str | Callable[[], str], gateway: str = "edge", *, timeout: float = 5.0, **kwargs: Any
+    ) -> None:
         self.deliveries: list[Delivery] = []
         self.frames: list[FrameDelivery] = []
 
         async def connecting() -> Connection:
             where = url if isinstance(url, str) else url()
-            return await connect(BusSettings.from_url(where, timeout=0.5), "acme")
+            return await connect(BusSettings.from_url(where, timeout=timeout), "acme")
 
         self.subscriber = Subscriber(
             connecting, "acme", gateway, self.deliveries.append, self.frames.append, rng=random.Random(1), **kwargs
@@ -80,7 +82,7 @@ async def watch() -> AsyncIterator[Callable[..., Watched]]:
     for watched in started:
         begun = time.monotonic()
         await watched.subscriber.close()
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 10
 
 
 HIGH = Position(9_000_000_000, 9)
@@ -133,7 +135,7 @@ async def test_what_is_stored_and_then_what_is_announced(
 ) -> None:
     await publisher.publish(document(1), lease, "test")
     watched = watch(server.url)
-    first = await asyncio.wait_for(watched.subscriber.first_document(), 5)
+    first = await asyncio.wait_for(watched.subscriber.first_document(), PATIENCE)
     assert (first.source, first.position) == (Source.READ, Position(lease.epoch, 1))
     second = await publisher.publish(document(2), lease, "test")
     await until(lambda: watched.position == second.position)
@@ -225,7 +227,7 @@ class TestLostMessages:
             bus.keys.overlays,
             announcement("edge", Position(lease.epoch, 5), "abc", previous="", document=b"x" * 40_000),
         )
-        await until(lambda: watched.state.counts.gaps == 1 and watched.state.counts.reads > reads, within=2.0)
+        await until(lambda: watched.state.counts.gaps == 1 and watched.state.counts.reads > reads)
         assert watched.position.version == 2
 
     async def test_a_frame_that_names_another_version(
@@ -243,7 +245,7 @@ class TestLostMessages:
         await self.store_silently(bus, lease, 2)
         publisher.positions["edge"] = Position(lease.epoch, 2)
         await beat(publisher, lease, 1)
-        await until(lambda: watched.position.version == 2, within=2.0)
+        await until(lambda: watched.position.version == 2)
         reads = watched.state.counts.reads
         for sequence in (2, 3):
             await beat(publisher, lease, sequence)
@@ -262,7 +264,7 @@ class TestLostMessages:
         await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.deliveries)
         await self.store_silently(bus, lease, 2)
-        await until(lambda: watched.position.version == 2, within=2.0)
+        await until(lambda: watched.position.version == 2)
         assert watched.state.counts.sessions == 1
 
     async def test_a_look_finds_a_clash(
@@ -273,10 +275,10 @@ class TestLostMessages:
         await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.deliveries)
         await self.store_silently(bus, lease, 1, tag=9)
-        await until(lambda: watched.state.counts.clashes, within=2.0)
+        await until(lambda: watched.state.counts.clashes)
         await bus.command("DEL", bus.keys.overlay("edge"))
         reads = watched.state.counts.reads
-        await until(lambda: watched.state.counts.reads > reads + 1, within=2.0)
+        await until(lambda: watched.state.counts.reads > reads + 1)
         assert watched.state.revision == document(1).revision
         assert len(watched.deliveries) == 1
 
@@ -462,7 +464,7 @@ class TestFrames:
         await bus.command("PEXPIRE", bus.keys.signal, 5_000)  # of 12 s, so 7 s have gone by
         watched = watch(server.url)
         await until(lambda: watched.frames)
-        assert time.monotonic() - watched.frames[0].received_at == pytest.approx(7.0, abs=0.5)
+        assert time.monotonic() - watched.frames[0].received_at == pytest.approx(7.0, abs=3.0)
 
     async def test_silence_means_a_dead_link(
         self,
@@ -476,7 +478,7 @@ class TestFrames:
         await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.deliveries)
         await beat(publisher, lease, 1, interval=0.1)
-        await until(lambda: watched.state.problem, within=3.0)
+        await until(lambda: watched.state.problem)
         assert watched.state.problem is not None
         assert watched.state.problem.code is Reason.HEARTBEAT_MISSED
         assert watched.state.counts.missed_heartbeats >= 1
@@ -507,7 +509,7 @@ class TestFrames:
         await after.acquire()
         publisher = Publisher(moved, "daemon-1")
         result = await publisher.publish(document(2), after, "test")
-        await until(lambda: watched.position == result.position, within=5.0)
+        await until(lambda: watched.position == result.position)
 
 
 class TestOutages:
@@ -542,13 +544,13 @@ class TestOutages:
         publisher: Publisher,
         watch: Callable[..., Watched],
     ) -> None:
-        watched = watch(server.url)
+        watched = watch(server.url, timeout=0.5)
         before = await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.deliveries)
         await beat(publisher, lease, 1, interval=0.1)
         await until(lambda: watched.frames)
         server.freeze()
-        await until(lambda: not watched.state.connected, within=4.0)
+        await until(lambda: not watched.state.connected)
         assert watched.position == before.position
         server.thaw()
         await lease.acquire()
@@ -558,7 +560,7 @@ class TestOutages:
     async def test_closing_is_prompt_while_frozen(
         self, server: RedisServer, lease: LeaderLease, publisher: Publisher, watch: Callable[..., Watched]
     ) -> None:
-        watched = watch(server.url)
+        watched = watch(server.url, timeout=60.0)
         await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.deliveries)
         server.freeze()
@@ -619,7 +621,7 @@ class TestSavedDocument:
         dead = servers.start("7")
         dead.kill()
         watched = watch(dead.url, save_to=file)
-        first = await asyncio.wait_for(watched.subscriber.first_document(), 5)
+        first = await asyncio.wait_for(watched.subscriber.first_document(), PATIENCE)
         assert (first.source, first.position) == (Source.SAVED, Position(7, 12))
         assert watched.state.stale_since == 1_700_000_000
         assert not watched.state.connected

@@ -19,7 +19,7 @@ from grid.overlay import Document, ProviderSignal, SignalFrame
 from tests.gateway.conftest import Daemon
 from tests.overlay.build import candidate, document
 from tests.support.redis_server import RedisServer, RedisServers
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 pytestmark = pytest.mark.real_server
 
@@ -81,7 +81,7 @@ async def test_a_new_leader_with_the_same_document_keeps_the_turns(server: Redis
 async def test_without_a_document_there_is_a_reason(server: RedisServer) -> None:
     begun = time.monotonic()
     async with client(server, wait=0.05) as found:
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 20
         state = found.state
         assert (state.status, state.epoch, state.version, state.revision) == (Status.NEVER, 0, 0, None)
         with pytest.raises(RoutingError) as caught:
@@ -101,7 +101,7 @@ async def test_starting_twice_is_starting_once(server: RedisServer, daemon: Daem
     before = asyncio.all_tasks()
     found.start()
     assert asyncio.all_tasks() == before
-    assert await found.first_document(5)
+    assert await found.first_document(PATIENCE)
     await found.close()
     await found.close()
 
@@ -110,7 +110,7 @@ async def test_a_document_that_comes_later_is_taken(server: RedisServer, daemon:
     async with client(server, wait=0.01) as found:
         assert not await found.first_document(0.01)
         await daemon.publish(document())
-        assert await found.first_document(5)
+        assert await found.first_document(PATIENCE)
         assert found.pick("llama").site == "east"
 
 
@@ -126,7 +126,7 @@ async def test_leaving_is_prompt_whenever_it_comes(server: RedisServer, daemon: 
     await daemon.publish(document())
     rng = random.Random(4)
     for _ in range(25):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             async with client(server):
                 await asyncio.sleep(rng.uniform(0, 0.004))
 
@@ -140,7 +140,7 @@ async def test_everything_away_is_an_outage_and_no_end(server: RedisServer, daem
         await until(lambda: found.state.status is Status.STALE)
         state = found.state
         assert state.stale_since is not None
-        assert abs(time.time() - state.stale_since) < 10
+        assert abs(time.time() - state.stale_since) < 60
         assert state.problem is not None
         assert {found.pick("llama").site for _ in range(100)} == {"east"}
         assert found.state.version == 1
@@ -232,7 +232,7 @@ async def test_a_client_reports_what_it_uses_and_has_under_way(server: RedisServ
                 reports = await store.reports()
                 return next((one for one in reports if one.in_flight), None)
 
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + PATIENCE
             while (seen := await report()) is None:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.05)
@@ -240,7 +240,7 @@ async def test_a_client_reports_what_it_uses_and_has_under_way(server: RedisServ
         assert (seen.epoch, seen.version, seen.revision) == (daemon.lease.epoch, 1, published.revision)
         assert seen.in_flight == {"east/east-llama": 2}
         assert seen.applied_at is not None
-        assert abs(seen.at - time.time()) < 30
+        assert abs(seen.at - time.time()) < 60
         assert found.in_flight == {}
 
 
@@ -272,7 +272,7 @@ async def test_threads_may_pick_while_documents_change(server: RedisServer, daem
         finally:
             stop.set()
             for thread in threads:
-                await asyncio.to_thread(thread.join, 10)
+                await asyncio.to_thread(thread.join, PATIENCE)
     counts: dict[int | None, Counter[str]] = {}
     for version, site in (one for mine in seen for one in mine):
         counts.setdefault(version, Counter())[site] += 1
@@ -301,7 +301,7 @@ async def test_frames_reach_the_estimates(server: RedisServer, daemon: Daemon) -
                     load=load,
                     saturation=load,
                     age_s=0.0,
-                    bound_s=9.0,
+                    bound_s=60.0,
                 )
                 for site, load in (("a", load), ("b", 0.5))
             }
@@ -331,7 +331,7 @@ async def test_first_bytes_are_reported_as_means(server: RedisServer, daemon: Da
         found.first_byte(decision, 0.2)
         found.first_byte(decision, 0.4)
         store = Store(daemon.bus)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while not (seen := [one.first_byte_s for one in await store.reports() if one.first_byte_s]):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
@@ -361,10 +361,10 @@ async def test_a_pick_costs_little(server: RedisServer, daemon: Daemon) -> None:
         bits, table = random.Random(1).getrandbits, list(range(1024))
 
         def measure(work: Any) -> float:
-            begun = time.perf_counter()
+            begun = time.thread_time()
             for _ in range(20_000):
                 work()
-            return time.perf_counter() - begun
+            return time.thread_time() - begun
 
         ours = min(measure(lambda: found.pick("llama")) for _ in range(5))
         least = min(measure(lambda: table[bits(10)]) for _ in range(5))

@@ -16,7 +16,7 @@ from grid.overlay import ProviderSignal, SignalFrame
 from tests.gateway.conftest import Daemon
 from tests.overlay.build import candidate, document
 from tests.support.redis_server import RedisServer
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 pytestmark = pytest.mark.real_server
 
@@ -122,7 +122,7 @@ async def test_a_program_without_a_loop(server: RedisServer, daemon: Daemon) -> 
             found.answered(decision, failed=False)
             found.connect_failed(decision)
             other = found.pick("llama", tried=[decision])
-            told.extend([decision.site, other.site, other.attempt, found.in_flight, found.first_document(1.0)])
+            told.extend([decision.site, other.site, other.attempt, found.in_flight, found.first_document(PATIENCE)])
             told.append(found.state.status in Status)
             with pytest.raises(RoutingError):
                 found.pick("gpt")
@@ -143,7 +143,7 @@ async def test_it_serves_a_saved_document_with_the_bus_gone_from_the_start(
 
     def save() -> None:
         with client(server, save_to=saved):
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while not saved.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -154,7 +154,7 @@ async def test_it_serves_a_saved_document_with_the_bus_gone_from_the_start(
     def serve() -> None:
         begun = time.monotonic()
         with client(server, save_to=saved) as found:
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 20
             assert found.pick("llama").site in "abc"
             assert found.state.status is Status.STALE
 
@@ -167,7 +167,7 @@ async def test_without_a_document_it_waits_as_long_as_asked(server: RedisServer)
     def program() -> None:
         begun = time.monotonic()
         with client(server, wait=0.05) as found:
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 20
             assert found.state.status is Status.NEVER
             found.start()
             with pytest.raises(RoutingError) as caught:

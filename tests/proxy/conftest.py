@@ -49,7 +49,7 @@ class Daemon:
 async def daemon(server: RedisServer) -> AsyncIterator[Daemon]:
     """A daemon that leads network ``acme``."""
     bus = await connect(BusSettings.from_url(server.url), "acme")
-    lease = LeaderLease(bus, "daemon-1")
+    lease = LeaderLease(bus, "daemon-1", ttl=120.0)
     assert await lease.acquire()
     yield Daemon(bus, lease, Publisher(bus, "daemon-1"))
     await bus.aclose()

@@ -12,6 +12,7 @@ from grid.config import parse
 from grid.proxy.addresses import Addresses, endpoints, look_up
 from grid.proxy.eds import Endpoint, Place
 from tests.proxy.words import config_text
+from tests.support.until import PATIENCE
 
 PLACE: Place = ("east", "east-llama")
 
@@ -27,7 +28,7 @@ class Names:
 
     def __call__(self, host: str) -> Sequence[str]:
         self.asked.append(host)
-        self.gate.wait(10)
+        self.gate.wait(30)
         if host not in self.known:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return self.known[host]
@@ -122,12 +123,12 @@ class TestLookingUp:
         try:
             for _ in range(3):
                 await addresses.refresh(["api"])
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 15
             assert names.asked == ["api"]
             assert filled(addresses, "api").problem == "no answer for api within 0.05 s"
         finally:
             names.gate.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not filled(addresses, "api").addresses:
                 await addresses.refresh(["api"])
 
@@ -136,10 +137,10 @@ class TestLookingUp:
 
         def ask(host: str) -> Sequence[str]:
             if host == "slow":
-                slow.wait(10)
+                slow.wait(30)
             return ["10.0.0.1"]
 
-        addresses = Addresses(ask, deadline=0.2)
+        addresses = Addresses(ask, deadline=1.0)
         try:
             await addresses.refresh(["slow", "quick"])
             assert filled(addresses, "quick").addresses == ("10.0.0.1",)

@@ -23,7 +23,7 @@ from tests.overlay.build import document
 from tests.proxy.conftest import Daemon
 from tests.proxy.words import EXISTING, NONE, SERVICE, grouped, write_config
 from tests.support.redis_server import RedisServer
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 
 pytestmark = pytest.mark.real_server
 
@@ -86,7 +86,7 @@ async def running(sync: Sync) -> AsyncIterator[Sync]:
         yield sync
     finally:
         sync.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await task
 
 
@@ -215,7 +215,7 @@ class TestEnvelopes:
             await until(status.exists)
             place.out.mkdir(parents=True)
             await daemon.publish(grouped(("east", 0, 100)))
-            await until(lambda: json.loads(status.read_bytes())["degraded_reason"] == Reason.FILE_UNWRITABLE, within=5)
+            await until(lambda: json.loads(status.read_bytes())["degraded_reason"] == Reason.FILE_UNWRITABLE)
             assert json.loads(status.read_bytes())["state"] == "cold"
             place.out.rmdir()
             await until(lambda: place.version == 1)
@@ -236,7 +236,7 @@ class TestEnvelopes:
 
     @staticmethod
     async def reports(daemon: Daemon, revision: str) -> list[Any]:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 found = await daemon.publisher.reports()
                 if found and found[0].revision == revision:
@@ -249,7 +249,7 @@ class TestOutages:
         self, place: Place, daemon: Daemon, server: RedisServer
     ) -> None:
         await daemon.publish(grouped(("east", 0, 100)))
-        await place.sync().once(5)
+        await place.sync().once(PATIENCE)
         before = place.out.read_bytes()
         server.kill()
         async with running(place.sync()) as sync:
@@ -266,7 +266,7 @@ class TestOutages:
         stored = await Store(daemon.bus).read("edge")
         assert stored is not None
         await daemon.publish(grouped(("east", 0, 2)))
-        await place.sync().once(5)
+        await place.sync().once(PATIENCE)
         newest = place.out.read_bytes()
         await TestEnvelopes.plant(daemon, stored.document, old.epoch, old.version, old.revision)
         async with running(place.sync()):
@@ -274,18 +274,18 @@ class TestOutages:
             assert place.status["state"] == "ready_degraded"
             assert place.out.read_bytes() == newest
             assert (place.status["written_version"], place.status["observed_version"]) == (2, 1)
-        assert "still holds" not in await place.sync().once(5)
+        assert "still holds" not in await place.sync().once(PATIENCE)
         assert place.out.read_bytes() == newest
 
     async def test_one_place_with_another_revision_is_a_clash(self, place: Place, daemon: Daemon) -> None:
         first = await daemon.publish(grouped(("east", 0, 1)))
-        await place.sync().once(5)
+        await place.sync().once(PATIENCE)
         before = place.out.read_bytes()
         other = grouped(("east", 0, 2))
         data = other.published(first.version, first.epoch, leader="x", published_at="2026-01-02T00:00:00Z")
         await TestEnvelopes.plant(daemon, data, first.epoch, first.version, other.revision)
         with pytest.raises(DeliveryError) as caught:
-            await place.sync().once(5)
+            await place.sync().once(PATIENCE)
         assert caught.value.reason is Reason.VERSION_CLASH
         assert place.out.read_bytes() == before
 
@@ -311,7 +311,7 @@ class TestOnce:
     async def test_it_ends_when_the_file_holds_the_document(self, place: Place, daemon: Daemon) -> None:
         await daemon.publish(grouped(("east", 0, 1)))
         for _ in range(2):
-            said = await place.sync().once(5)
+            said = await place.sync().once(PATIENCE)
             assert f"{place.out} holds {daemon.lease.epoch}.1" in said
         assert place.version == 1
         assert place.status["written_version"] == 1
@@ -338,7 +338,7 @@ class TestOnce:
 
     async def test_no_bus_and_a_good_one_held_will_do(self, place: Place, daemon: Daemon, server: RedisServer) -> None:
         await daemon.publish(grouped(("east", 0, 1)))
-        await place.sync().once(5)
+        await place.sync().once(PATIENCE)
         server.kill()
         said = await place.sync().once(0.3)
         assert f"{place.out} still holds {daemon.lease.epoch}.1" in said
@@ -346,11 +346,11 @@ class TestOnce:
 
     async def test_refused(self, place: Place, daemon: Daemon, server: RedisServer) -> None:
         await daemon.publish(grouped(("east", 0, 1)))
-        await place.sync().once(5)
+        await place.sync().once(PATIENCE)
         before = place.out.read_bytes()
         write_config(place.config, server.url, URLS, namespace="other")
         with pytest.raises(OverlayError) as caught:
-            await place.sync().once(5)
+            await place.sync().once(PATIENCE)
         assert (caught.value.reason, caught.value.exit_code) == (Reason.SCOPE_MISMATCH, 1)
         assert "scope.namespace is 'default', expected 'other'" in caught.value.message
         assert place.out.read_bytes() == before
@@ -358,14 +358,14 @@ class TestOnce:
     async def test_a_key_asks_for_a_signature(self, place: Place, daemon: Daemon) -> None:
         await daemon.publish(grouped(("east", 0, 1)))
         with pytest.raises(OverlayError) as caught:
-            await place.sync(key=b"k" * 32).once(5)
+            await place.sync(key=b"k" * 32).once(PATIENCE)
         assert caught.value.reason is Reason.SIGNATURE_MISSING
 
     async def test_what_cannot_be_written(self, place: Place, daemon: Daemon) -> None:
         await daemon.publish(grouped(("east", 0, 1)))
         place.out.mkdir(parents=True)
         with pytest.raises(DeliveryError) as caught:
-            await place.sync(status=place.home / "status.json").once(5)
+            await place.sync(status=place.home / "status.json").once(PATIENCE)
         assert (caught.value.reason, caught.value.exit_code) == (Reason.FILE_UNWRITABLE, 1)
 
     async def test_a_status_that_cannot_be_written_ends_it_at_once(self, place: Place) -> None:
@@ -410,7 +410,7 @@ class TestEds:
 
     async def test_an_unchanged_document_is_not_written_again(self, place: Place, daemon: Daemon) -> None:
         await daemon.publish(grouped(("east", 0, 100)))
-        await place.eds().once(5)
+        await place.eds().once(PATIENCE)
         before = place.out.stat()
         async with running(place.eds()) as sync:
             await until(lambda: sync.state == "ready" and place.status["state"] == "ready")
@@ -421,7 +421,7 @@ class TestEds:
         stored = await Store(daemon.bus).read("edge")
         assert stored is not None
         await daemon.publish(grouped(("west", 0, 2)))
-        await place.eds().once(5)
+        await place.eds().once(PATIENCE)
         await TestEnvelopes.plant(daemon, stored.document, old.epoch, old.version, old.revision)
         async with running(place.eds()):
             await until(lambda: place.status["degraded_reason"] == Reason.FILE_NEWER)
@@ -429,9 +429,9 @@ class TestEds:
 
     async def test_a_model_that_is_gone_is_emptied_also_after_a_restart(self, place: Place, daemon: Daemon) -> None:
         await daemon.publish(grouped(("east", 0, 1), model="old"))
-        await place.eds().once(5)
+        await place.eds().once(PATIENCE)
         await daemon.publish(grouped(("east", 0, 1)))
-        await place.eds().once(5)
+        await place.eds().once(PATIENCE)
         found = {one["cluster_name"]: one["endpoints"] for one in json.loads(place.out.read_bytes())["resources"]}
         assert found["grid|inference_model|old"] == []
         assert len(found[SERVICE]) == 1
@@ -451,7 +451,7 @@ class TestEds:
     ) -> None:
         write_config(place.config, server.url, {"east": None, "west": "http://127.0.0.1:1002"})
         await daemon.publish(grouped(("east", 0, 100), ("west", 0, 100)))
-        said = await place.eds().once(5)
+        said = await place.eds().once(PATIENCE)
         assert "left out: east/east-llama: provider east-llama has no url" in said
         assert place.ports == {1002: "UNKNOWN"}
         assert (place.status["state"], place.status["degraded_reason"]) == ("ready_degraded", Reason.ADDRESS_UNKNOWN)
@@ -461,12 +461,12 @@ class TestEds:
         self, place: Place, daemon: Daemon, server: RedisServer
     ) -> None:
         await daemon.publish(grouped(("west", 0, 100)))
-        await place.eds().once(5)
+        await place.eds().once(PATIENCE)
         before = place.out.read_bytes()
         write_config(place.config, server.url, {"east": None, "west": "http://127.0.0.1:1002"})
         await daemon.publish(grouped(("east", 0, 100)))
         with pytest.raises(DeliveryError) as caught:
-            await place.eds().once(5)
+            await place.eds().once(PATIENCE)
         assert caught.value.reason is Reason.ADDRESS_UNKNOWN
         assert place.out.read_bytes() == before
 
@@ -495,12 +495,12 @@ class TestEds:
             known["east.test"] = ["10.0.0.2", "10.0.0.3"]
             await until(lambda: addresses() == ["10.0.0.2", "10.0.0.3"])
             known.clear()
-        await place.eds(addresses=Addresses(look_up)).once(5)
+        await place.eds(addresses=Addresses(look_up)).once(PATIENCE)
         assert addresses() == ["10.0.0.2", "10.0.0.3"]
 
     async def test_the_plain_form_goes_to_envoy_too(self, place: Place, daemon: Daemon) -> None:
         await daemon.publish(document(picker=Picker.DETERMINISTIC))
-        await place.eds().once(5)
+        await place.eds().once(PATIENCE)
         assert list(place.ports) == [1001, 1002]
 
 
