@@ -7,7 +7,7 @@ from typing import Final
 
 from grid.gateway.fleet import OwnCounts
 from grid.gateway.target import Target
-from grid.model import HeldSource
+from grid.model import CapacitySource, HeldSource
 from grid.overlay import ProviderSignal, SignalFrame
 
 OnEstimateError = Callable[[Target, float], None]
@@ -54,6 +54,7 @@ class FrameReader:
         for target in targets:
             signal = signals.get((target.site, target.cluster))
             target.dead = signal is not None and signal.ready == 0
+            target.firm = signal is None or signal.capacity_source != CapacitySource.LEARNED or bool(signal.queue)
             capacity = _amount(signal.capacity) if signal is not None else None
             if not capacity:
                 peers = sight.peers(target)

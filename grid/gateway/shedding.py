@@ -1,7 +1,8 @@
 """When to refuse new work of a model: every site that could take it is past full, and known to be.
 
 Judged per frame on saturation, not on KV pressure: all healthy ones known and above ``START`` begins it, one below
-``END`` (or no longer known, since nobody is refused on a missing number) ends it. Between frames the estimates stand
+``END`` (or no longer known, since nobody is refused on a missing number) ends it. A saturation of a capacity that is no
+firm limit counts as unknown: it is about 1 wherever traffic grows. Between frames the estimates stand
 in: while all are known and above the overflow bound, new work is refused too, which bounds what the last resort may
 pile up.
 """
@@ -24,7 +25,7 @@ def judge(shedding: bool, targets: Iterable[Target]) -> bool:
 
     Those set back for their health have no say; where all are, there is nobody to protect and nothing is shed.
     """
-    saturations = [target.saturation for target in targets if not target.set_back]
+    saturations = [target.saturation if target.firm else None for target in targets if not target.set_back]
     known = [value for value in saturations if value is not None]
     if not known or len(known) < len(saturations) or min(known) < END:
         return False

@@ -41,7 +41,9 @@ class Target:
     picks compare it; ``has_room``: whether that is below ``spill``; ``is_over``: whether its saturation alone, KV
     pressure aside, is known and above ``overflow``. ``known``: a frame within the freshness bound tells its load;
     ``trusted``: and the scale is below its cap. ``capacity`` in requests, ``weight`` the same for draws; ``sized``:
-    whether that is more than the 1 which stands in where nobody's capacity is known; without a size nothing is full.
+    whether that is more than the 1 which stands in where nobody's capacity is known; ``firm``: whether it is a limit
+    too, which a capacity is not that was only learned from what ran, until something queues at it. Without a size, or
+    where that is not firm, nothing is full.
     ``expires``: monotonic s at which the sample passes its bound; ``sampled_at``: when it was taken, None without one.
     ``dead``: the newest frame says that nothing is ready there; ``set_back``: used last, for that or its ``health``.
     """
@@ -62,6 +64,7 @@ class Target:
         "dead",
         "estimate",
         "expires",
+        "firm",
         "has_room",
         "health",
         "is_over",
@@ -83,6 +86,7 @@ class Target:
         self.own = 0
         self.begun = 0
         self.dead = False
+        self.firm = True
         self.health: ObservedHealth | None = None
         self.set_back = False
         self._spill = spill
@@ -189,8 +193,9 @@ class Target:
     def _settle(self) -> None:
         """Work out what follows from base, step and floor, and the band of sums within which it stays so."""
         load = self._base + self._step * self.own
-        spill = self._spill if self.sized else math.inf
-        overflow = self._over_at if self.known and self.sized else math.inf
+        limited = self.sized and self.firm
+        spill = self._spill if limited else math.inf
+        overflow = self._over_at if self.known and limited else math.inf
         self.estimate = max(load, self._floor)
         self.has_room = self.estimate < spill
         self.is_over = load > overflow

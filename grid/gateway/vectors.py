@@ -339,6 +339,10 @@ def _estimates() -> Iterator[_Case]:
     ).pick()
     unsized = _Case("nobody-has-a-size", "1 stands in, and nothing is full", "three")
     yield unsized.frame(100.0, *(_signal(n, None, None) for n in range(3))).own(100.0, 5, 1, 3).pick().pick()
+    learned = _Case("learned-capacity", "what was only learned is no limit until something queues", "three")
+    known = {"capacity_source": "learned"}
+    learned.frame(100.0, *(_signal(n, 1.4 + n / 10, **known) for n in range(3))).pick()
+    yield learned.frame(101.0, *(_signal(n, 1.4, queue=1.0, **known) for n in range(3))).pick()
     past = _Case("past-the-bound", "only own counts remain, behind those of known load", "three")
     past.frame(100.0, _signal(0, 0.2, age_s=9.0), _signal(1, 0.9, bound_s=60.0), _signal(2, 0.8, bound_s=60.0))
     yield past.pick().own(101.5, 3, 0, 0).pick().own(101.5, 3, 1, 2).pick()

@@ -58,6 +58,30 @@ def test_most_answers_being_errors_sets_back() -> None:
     assert not health.healthy(100.0)
 
 
+def test_the_first_error_after_a_set_back_is_enough() -> None:
+    health, now = ObservedHealth(), 100.0
+    for _ in range(5):
+        health.answered(now, BITS, failed=True)
+    for span in (2.0, 4.0):
+        now = health.until
+        health.answered(now, BITS, failed=True)
+        assert 0.9 * span <= health.until - now <= 1.1 * span
+    now = health.until
+    health.answered(now, BITS, failed=False)
+    for _ in range(3):
+        health.answered(now, BITS, failed=True)
+    assert health.healthy(now), "it passed its trial, so one error is no verdict any more"
+
+
+def test_answers_that_come_while_it_is_set_back_say_nothing_of_what_follows() -> None:
+    health = ObservedHealth()
+    health.connect_failed(100.0, BITS)
+    health.answered(100.5, BITS, failed=False)
+    now = health.until
+    health.answered(now, BITS, failed=True)
+    assert not health.healthy(now)
+
+
 def test_a_run_of_good_answers_makes_it_as_good_as_new() -> None:
     health, now = ObservedHealth(), 100.0
     for _ in range(4):

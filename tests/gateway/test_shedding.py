@@ -41,6 +41,16 @@ def test_nobody_is_refused_on_a_missing_number() -> None:
     assert not sheds(made)
 
 
+def test_a_capacity_that_was_only_learned_is_no_limit_until_something_queues() -> None:
+    made = router(0, 0)
+    made.observe(loads(1.5, 1.5, capacity_source="learned"), 100.0)
+    assert not sheds(made)
+    assert all(target.has_room for target in made.targets)
+    assert [target.capacity for target in made.targets] == [10.0, 10.0]
+    made.observe(loads(1.5, 1.5, capacity_source="learned", queue=1.0), 100.0)
+    assert sheds(made)
+
+
 def test_it_is_saturation_that_counts_and_not_kv() -> None:
     made = router(0, 0)
     made.observe(loads(0.5, 0.5, kv=0.99, kv_ceiling=0.5), 100.0)
