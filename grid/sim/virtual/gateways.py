@@ -129,7 +129,7 @@ class SimGateway:
                 self.retried += 1
                 self._again(request)
                 return
-        elif outcome is Outcome.FAILED:
+        elif outcome in {Outcome.FAILED, Outcome.BROKEN}:
             router.answered(decision, failed=True)
         self._finish(request, outcome)
 
