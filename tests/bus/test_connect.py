@@ -144,7 +144,7 @@ class TestTls:
         assert str(server.port) in str(error)
 
     async def test_against_a_server_without_tls(self, server7: RedisServer, ca_file: Path) -> None:
-        error = await refusal(f"rediss://127.0.0.1:{server7.port}", ca_file=ca_file)
+        error = await refusal(f"rediss://127.0.0.1:{server7.port}", ca_file=ca_file, timeout=0.5)
         # Redis waits for the rest of what it takes for a command.
         assert error.reason is Reason.BUS_TIMEOUT
         assert "TLS" in error.hint

@@ -62,7 +62,7 @@ def _start(arguments: list[str], log: Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen([sys.executable, "-m", *arguments], stdout=out, stderr=subprocess.STDOUT)
 
 
-def _wait(condition: Any, log: Path, within: float = 20.0) -> None:
+def _wait(condition: Any, log: Path, within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         try:
@@ -104,9 +104,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         _wait(lambda: httpx.get(dead, trust_env=False).json().get("admission_state") == "none", log)
         yield Running(config, recording, log, process, url)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0, log.read_text()
+        assert process.wait(30) == 0, log.read_text()
     finally:
         for one in (process, pages):
             if one is not None and one.poll() is None:
                 one.kill()
-                one.wait(10)
+                one.wait(30)

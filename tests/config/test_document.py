@@ -187,9 +187,9 @@ def test_a_fault_inside_a_merged_section_is_told_once_per_use() -> None:
 def test_a_few_lines_cannot_grow_to_gigabytes(aliased: str) -> None:
     lines = ["a: &l0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"k{level}: &l{level} [{aliased.format(f'l{level - 1}')}]" for level in range(1, 30)]
-    begun = time.monotonic()
+    begun = time.process_time()
     document = read_document("\n".join(lines))
-    assert time.monotonic() - begun < 20
+    assert time.process_time() - begun < 20
     assert document.tree == {}
     assert [problem.reason for problem in document.problems] == [Reason.TOO_LARGE]
     assert str(MAX_VALUES) in document.problems[0].detail

@@ -115,7 +115,7 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     ) as shell:
         output = b""
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 90
             assert shell.stdout is not None
             while shell.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.1)
@@ -125,7 +125,7 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
                     os.killpg(shell.pid, how)
                 except ProcessLookupError:
                     break
-                time.sleep(1.0 if how is signal.SIGTERM else 0)
+                time.sleep(2.0 if how is signal.SIGTERM else 0)
             assert shell.stdout is not None
             output = shell.stdout.read()
     text = output.decode()

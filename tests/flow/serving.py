@@ -36,5 +36,5 @@ async def served(app: Any) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def client(origin: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=origin, trust_env=False, timeout=10.0) as made:
+    async with httpx.AsyncClient(base_url=origin, trust_env=False, timeout=60.0) as made:
         yield made

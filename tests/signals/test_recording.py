@@ -166,16 +166,16 @@ async def test_a_slow_disk_loses_lines_and_says_so(tmp_path: Path, monkeypatch: 
 
     def slow(self: RecordingWriter, file: Any, lines: Any) -> None:
         writing.set()
-        gate.wait(10)
+        gate.wait(60)
         write(self, file, lines)
 
     monkeypatch.setattr(RecordingWriter, "_write", slow)
     await recording.start()
-    assert writing.wait(10)  # the header is in the thread's hands and counts as one of the four
+    assert writing.wait(30)  # the header is in the thread's hands and counts as one of the four
     begin = time.monotonic()
     for number in range(10):
         recording.error("p", Problem(Reason.TIMEOUT, str(number)), now=100.0 + number)
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 30
     assert recording.dropped == 7
     gate.set()
     await until(lambda: recording._submitted == recording._done)
@@ -202,7 +202,7 @@ def _later(recording: RecordingWriter) -> Any:
     write_all = recording._write_all
 
     def delayed(file: Any) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not recording.dropped and time.monotonic() < deadline:
             time.sleep(0.001)
         write_all(file)

@@ -66,7 +66,7 @@ async def test_what_scenarios_do_to_a_site(sites: dict[str, SimulatedSite], tmp_
     world = World(sites, operator)
     east = sites["east"]
     assert world.victim == "east"
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=5) as client:  # noqa: S501
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=30) as client:  # noqa: S501
 
         async def status() -> int:
             return (await client.get(east.metrics_url, headers=token)).status_code
@@ -78,7 +78,7 @@ async def test_what_scenarios_do_to_a_site(sites: dict[str, SimulatedSite], tmp_
         assert await status() == 200
         await world.slow_page()
         with pytest.raises(httpx.ReadTimeout):
-            await client.get(east.metrics_url, headers=token, timeout=0.1)
+            await client.get(east.metrics_url, headers=token, timeout=httpx.Timeout(30, read=0.1))
         await world.quick_page()
         assert await status() == 200
     await world.fill()

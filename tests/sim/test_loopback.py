@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 from grid.sim.loopback import Answer, BrokenBodyError, LoopbackServer, Request
+from tests.support.until import PATIENCE
 
 SEEN: list[Request] = []
 
@@ -43,7 +44,7 @@ async def talk(server: LoopbackServer, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(server.host, server.port)
     try:
         writer.write(data)
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), PATIENCE)
     except ConnectionError:
         return b""
     finally:
@@ -74,7 +75,7 @@ async def test_a_request_may_arrive_in_pieces(server: LoopbackServer) -> None:
     for at in range(len(whole)):
         writer.write(whole[at : at + 1])
         await writer.drain()
-    assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"abc")
+    assert (await asyncio.wait_for(reader.read(), PATIENCE)).endswith(b"abc")
     writer.close()
 
 
@@ -105,7 +106,7 @@ async def test_a_body_in_chunks_and_one_that_breaks(server: LoopbackServer) -> N
 
 async def test_stop_ends_what_is_under_way(server: LoopbackServer) -> None:
     waiting = asyncio.create_task(talk(server, request("/wait")))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not server.connections:  # noqa: ASYNC110 - a poll with a deadline
             await asyncio.sleep(0)
     await server.stop()

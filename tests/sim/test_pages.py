@@ -25,7 +25,7 @@ async def server() -> AsyncIterator[PageServer]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=5) as made:  # noqa: S501 - no TLS here
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=30) as made:  # noqa: S501 - no TLS here
         yield made
 
 
@@ -83,7 +83,7 @@ async def test_failures_that_are_answers(
 async def test_a_hanging_page_hangs(server: PageServer, client: httpx.AsyncClient) -> None:
     server.failures["east"] = Failure.HANG
     with pytest.raises(httpx.ReadTimeout):
-        await client.get(server.url("east"), timeout=0.1)
+        await client.get(server.url("east"), timeout=httpx.Timeout(30, read=0.1))
 
 
 async def test_a_cut_page_breaks_its_promise(server: PageServer, client: httpx.AsyncClient) -> None:
@@ -132,8 +132,8 @@ async def test_refused_connections_and_the_same_port_afterwards(server: PageServ
 async def test_a_delay_delays(server: PageServer, client: httpx.AsyncClient) -> None:
     server.delays["east"] = 30.0
     with pytest.raises(httpx.ReadTimeout):
-        await client.get(server.url("east"), timeout=0.1)
-    assert (await client.get(server.url("west"), timeout=5)).content == PAGE
+        await client.get(server.url("east"), timeout=httpx.Timeout(30, read=0.1))
+    assert (await client.get(server.url("west"), timeout=30)).content == PAGE
 
 
 def test_it_serves_files_from_a_shell(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_it_serves_files_from_a_shell(tmp_path: Path) -> None:
     assert output is not None
     try:
         url = output.readline().strip()
-        assert httpx.get(url, trust_env=False, timeout=5).content == PAGE
+        assert httpx.get(url, trust_env=False, timeout=30).content == PAGE
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=30) == 130
     finally:
         process.kill()
         process.wait()

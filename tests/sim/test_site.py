@@ -17,7 +17,7 @@ SHAPE = SiteShape("east", profile="v0.10", pool=PoolShape(endpoints=2, slots=4),
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=64)
-    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=10, limits=limits) as made:  # noqa: S501
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60, limits=limits) as made:  # noqa: S501
         yield made
 
 
@@ -89,7 +89,7 @@ async def test_a_client_that_hangs_up_leaves_nothing_behind(client: httpx.AsyncC
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_killed_engines_lose_requests_and_the_epp_holds_new_ones(client: httpx.AsyncClient, stream: bool) -> None:
-    site = SimulatedSite(SiteShape("east", pool=PoolShape(1, 2), service=0.3), rng=random.Random(1))
+    site = SimulatedSite(SiteShape("east", pool=PoolShape(1, 2), service=0.5), rng=random.Random(1))
     await site.start()
     try:
         lost = ask(client, site, stream=stream)
@@ -163,7 +163,7 @@ async def test_a_page_that_wants_a_token_and_one_that_is_slow(site: SimulatedSit
     assert (await client.get(site.metrics_url, headers=right)).status_code == 200
     site.page_delay = 30.0
     with pytest.raises(httpx.ReadTimeout):
-        await client.get(site.metrics_url, headers=right, timeout=0.1)
+        await client.get(site.metrics_url, headers=right, timeout=httpx.Timeout(30, read=0.1))
 
 
 async def test_chaos_conserves_requests(client: httpx.AsyncClient) -> None:
