@@ -217,6 +217,13 @@ class RedisServers:
             unix=folder / "redis.sock" if unix else None,
         )
         self._servers.append(server)
+        for _ in range(2):  # another process may take the port between our look and its start
+            try:
+                return server.start()
+            except RuntimeError as error:
+                if unix or "Address already in use" not in str(error):
+                    raise
+                server.port = free_port()
         return server.start()
 
     def start_cluster(self, line: str = "7") -> RedisServer:
