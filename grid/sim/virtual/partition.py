@@ -118,5 +118,5 @@ def _show(runs: Sequence[Run], show: Show) -> None:
         show(f"partition-shares-{one.policy}-{clients}", picture)
     waits = {one.policy: longer(one.tally.waits) for one in runs}
     show(f"partition-waits-{clients}", Waits(f"How long requests wait: {about}", waits))
-    swings = {one.policy: tuple(one.tally.hottest(round(POLL_S))) for one in runs}
+    swings = {one.policy: tuple(round(ratio, 3) for ratio in one.tally.hottest(round(POLL_S))) for one in runs}
     show(f"partition-oscillation-{clients}", Oscillation(f"How far shares swing: {about}", swings, POLL_S))

@@ -77,6 +77,7 @@ def longer(waits: Sequence[float]) -> tuple[tuple[float, float], ...]:
     """The complementary distribution of waits in s: evenly spaced on a logarithmic axis, from SHORTEST to the longest.
 
     Empty where nobody waited as long as SHORTEST. The last fraction is that of the longest wait itself, so above 0.
+    Numbers have as many digits as a picture can show.
     """
     ordered = sorted(waits)
     if not ordered or ordered[-1] < SHORTEST:
@@ -85,11 +86,12 @@ def longer(waits: Sequence[float]) -> tuple[tuple[float, float], ...]:
     points = []
     below = 0
     for number in range(POINTS - 1):
-        wait = SHORTEST * ratio**number
+        wait = float(f"{SHORTEST * ratio**number:.4g}")
         while ordered[below] <= wait and below < len(ordered) - 1:
             below += 1
         points.append((wait, (len(ordered) - below) / len(ordered)))
-    return (*points, (ordered[-1], 1 / len(ordered)))
+    points.append((ordered[-1], 1 / len(ordered)))
+    return tuple((float(f"{wait:.4g}"), float(f"{part:.4g}")) for wait, part in points)
 
 
 def steady(slots: Sequence[int]) -> tuple[tuple[float, tuple[float, ...]], ...]:
