@@ -1,15 +1,16 @@
 """``grid bench``: figures, each beside a peer or a calibration loop of the same run."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import grid
 from grid.cli import extras
-from grid.cli.output import Listing, Output, OutputOption, emit, table
+from grid.cli.output import Listing, Output, OutputOption, emit, say, table
 
 app = typer.Typer(
     help="Measure on this machine. A ratio compares with the peer named in its row, measured in the same run.",
@@ -52,6 +53,7 @@ def register(parent: typer.Typer) -> None:
     """Add the commands of this family."""
     for what in Bench:
         app.command(what.value, short_help=_SHORT[what])(_command(what))
+    app.command("compare", short_help="Hold ratios and growth against a run that was kept.")(compare)
     parent.add_typer(app, name="bench", short_help="Measure on this machine.")
 
 
@@ -81,3 +83,81 @@ def _tables(rows: list[dict[str, Any]]) -> Iterator[Listing]:
         columns = list(dict.fromkeys(key for row in some for key in row))
         if some:
             yield table(None, columns, [[row.get(column) for column in columns] for row in some])
+
+
+# --- the guard --------------------------------------------------------------------------------------------------------
+
+_BASELINE = "tests/bench/baseline.json"
+
+
+def compare(
+    baseline: Annotated[
+        Path | None, typer.Option(help=f"What to hold against.  [default: {_BASELINE} of the source tree]")
+    ] = None,
+    only: Annotated[str, typer.Option(help="Some benches, parted by commas.")] = "",
+    within: Annotated[float | None, typer.Option(min=1.0, help="Seconds for all; the rest is left out.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Measure three times and keep the figures instead.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Run the benches at small sizes and hold their ratios and exponents against those that were kept.
+
+    Exits with 1 where a ratio is 1.3 times worse, an exponent higher by 0.15, or a bench did not run.
+
+    Examples:
+
+      grid bench compare --only parse,pick
+
+      grid bench compare --within 60 -o json
+    """
+    from grid.sim.bench import compare as room
+
+    names = _names(only, list(room.SETTINGS))
+    path = baseline or _in_source_tree(_BASELINE, "--baseline")
+    if write:
+        kept = dict(room.read(path).benches) if path.exists() else {}
+        found, failed = room.measured(names, said=say)
+        room.write(path, room.Baseline(kept | found))
+        say(f"wrote {path}")
+        _exit_on(_told(failed))
+        return
+    try:
+        before = room.read(path)
+    except (OSError, ValueError) as error:
+        message = f"cannot read {path}: {error}; --write makes one, --baseline names another"
+        raise typer.BadParameter(message, param_hint="--baseline") from error
+    if before.python != room.PYTHON:
+        say(f"the baseline is of Python {before.python}, this is {room.PYTHON}: peers may have other ratios here")
+    compared = room.compare(before.benches, names, within=within, said=say)
+    rows = [line.row for line in compared.lines]
+    data = {"rows": rows, "failed": compared.failed, "left_out": compared.left_out, "worse": len(compared.worse)}
+    emit(data, output, lambda: [table(None, list(rows[0]), [list(row.values()) for row in rows])] if rows else [])
+    if compared.left_out:
+        say(f"left out for lack of time: {', '.join(compared.left_out)}")
+    _exit_on([*_told(compared.failed), *(f"{line.bench}: {line.case} is worse" for line in compared.worse)])
+
+
+def _names(only: str, known: list[str]) -> list[str]:
+    names = [name.strip() for name in only.split(",")] if only else known
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"benches are {', '.join(known)}, got {name!r}", param_hint="--only")
+    return names
+
+
+def _in_source_tree(name: str, option: str) -> Path:
+    top = Path(grid.__file__).parents[1]
+    if not (top / "pyproject.toml").exists():
+        message = f"{name} is part of the source tree, and this is an installed package; name a file"
+        raise typer.BadParameter(message, param_hint=option)
+    return top / name
+
+
+def _told(failed: Mapping[str, str]) -> list[str]:
+    return [f"{bench} did not run: {why}" for bench, why in failed.items()]
+
+
+def _exit_on(faults: Sequence[str]) -> None:
+    for fault in faults:
+        say(fault)
+    if faults:
+        raise typer.Exit(1)

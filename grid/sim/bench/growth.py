@@ -17,7 +17,9 @@ from enum import StrEnum
 from math import log
 from statistics import linear_regression
 from time import thread_time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+Key = TypeVar("Key")
 
 ROUNDS: Final = 7
 _TURN: Final = 2e-3
@@ -49,14 +51,14 @@ def grown(what: str, size: str, costs: Mapping[int, float]) -> dict[str, Any]:
     }
 
 
-def least(works: Mapping[int, Callable[[], object]], *, each: int = 1, rounds: int = ROUNDS) -> dict[int, float]:
-    """The least CPU s that an operation took, by size. ``works``: what to call, by size; ``each`` operations a call."""
-    several = {size: _enough(work) for size, work in works.items()}
-    found: dict[int, list[float]] = {size: [] for size in works}
+def least(works: Mapping[Key, Callable[[], object]], *, each: int = 1, rounds: int = ROUNDS) -> dict[Key, float]:
+    """The least CPU s that an operation took. ``works``: what to call, by size or name; ``each`` operations a call."""
+    several = {key: _enough(work) for key, work in works.items()}
+    found: dict[Key, list[float]] = {key: [] for key in works}
     for _ in range(rounds):
-        for size, work in works.items():
-            found[size].append(_turn(work, several[size]) / several[size])
-    return {size: min(times) / each for size, times in found.items()}
+        for key, work in works.items():
+            found[key].append(_turn(work, several[key]) / several[key])
+    return {key: min(times) / each for key, times in found.items()}
 
 
 def _enough(work: Callable[[], object]) -> int:
