@@ -89,11 +89,42 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
+class Means:
+    """Per endpoint. ``deviations``: of queue, running and KV use, in this order."""
+
     queue: float
     running: float
     kv: float
-    deviations: tuple[float, float, float]
+    deviations: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+@dataclass(slots=True)
+class PoolGauges:
+    """What one EPP process rewrites every ``REFRESH`` s; None before the first time."""
+
+    profile: Profile
+    means: Means | None = None
+    ready: int | None = None
+
+    def tick(self, engines: Sequence[Engine]) -> None:
+        """Rewrite means and ready count over the endpoints that answer."""
+        fresh = [engine for engine in engines if engine.age <= FRESH]
+        if not fresh:
+            # The means stay as they are, for ever if need be; whether the count does depends on the release.
+            if not self.profile.freezes_ready:
+                self.ready = 0
+            return
+        self.ready = len(fresh)
+        columns = ([engine.waiting for engine in fresh], [engine.running for engine in fresh],
+                   [engine.kv for engine in fresh])  # fmt: skip
+        queue, running, kv = (statistics.fmean(column) for column in columns)
+        spread = [statistics.stdev(column) if len(fresh) > 1 else 0.0 for column in columns]
+        if self.profile.floored:
+            queue = math.floor(queue)
+        if self.profile.rounded:
+            queue, running, kv = round(queue, 2), round(running, 2), round(kv, 2)
+            spread = [round(value, 2) for value in spread]
+        self.means = Means(queue, running, kv, (spread[0], spread[1], spread[2]))
 
 
 @dataclass(slots=True)
@@ -109,8 +140,10 @@ class EppPage:
     flow_control: bool | None = None
     started_at: float = 0.0
     deleted: bool = False
-    _means: _Means | None = field(default=None, init=False)
-    _ready: int | None = field(default=None, init=False)
+    _gauges: PoolGauges = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._gauges = PoolGauges(self.profile)
 
     @classmethod
     def of(cls, profile: str, pool: str, *, flow_control: bool | None = None, started_at: float = 0.0) -> "EppPage":
@@ -126,25 +159,8 @@ class EppPage:
 
     def tick(self, engines: Sequence[Engine]) -> None:
         """Rewrite means and ready count over the endpoints that answer."""
-        if self.deleted:
-            return
-        fresh = [engine for engine in engines if engine.age <= FRESH]
-        if not fresh:
-            # The means stay as they are, for ever if need be; whether the count does depends on the release.
-            if not self.profile.freezes_ready:
-                self._ready = 0
-            return
-        self._ready = len(fresh)
-        columns = ([engine.waiting for engine in fresh], [engine.running for engine in fresh],
-                   [engine.kv for engine in fresh])  # fmt: skip
-        queue, running, kv = (statistics.fmean(column) for column in columns)
-        spread = [statistics.stdev(column) if len(fresh) > 1 else 0.0 for column in columns]
-        if self.profile.floored:
-            queue = math.floor(queue)
-        if self.profile.rounded:
-            queue, running, kv = round(queue, 2), round(running, 2), round(kv, 2)
-            spread = [round(value, 2) for value in spread]
-        self._means = _Means(queue, running, kv, (spread[0], spread[1], spread[2]))
+        if not self.deleted:
+            self._gauges.tick(engines)
 
     def render(
         self,
@@ -170,23 +186,24 @@ class EppPage:
     def _pool(self, engines: Sequence[Engine]) -> list[Block]:
         """The pool gauges, under every prefix that the release writes."""
         one = {"name": self.pool}
+        means, counted = self._gauges.means, self._gauges.ready
         blocks: list[Block] = []
         for prefix, ready, endpoint, label in self._prefixes():
             note = "" if prefix != LEGACY or self.profile.prefix is None else "Older name. "
-            if self._means is not None:
-                gauges = [("average_queue_size", self._means.queue), ("average_kv_cache_utilization", self._means.kv)]
+            if means is not None:
+                gauges = [("average_queue_size", means.queue), ("average_kv_cache_utilization", means.kv)]
                 if self.profile.running_mean:
-                    gauges.append(("average_running_requests", self._means.running))
+                    gauges.append(("average_running_requests", means.running))
                 if self.profile.rounded and prefix != LEGACY:
                     names = ("queue_size", "running_requests", "kv_cache_utilization")
                     gauges += [(f"std_dev_{name}", value)
-                               for name, value in zip(names, self._means.deviations, strict=True)]  # fmt: skip
+                               for name, value in zip(names, means.deviations, strict=True)]  # fmt: skip
                 for name, value in gauges:
                     text = f"Simulated: {note}{name.replace('_', ' ')} over the endpoints that answer."
                     blocks.append(family(f"{prefix}_{name}", "gauge", text, [(one, value)]))
-            if self._ready is not None:
+            if counted is not None:
                 text = f"Simulated: {note}endpoints that answered the EPP within {FRESH:g} s."
-                blocks.append(family(f"{prefix}_{ready}", "gauge", text, [(one, self._ready)]))
+                blocks.append(family(f"{prefix}_{ready}", "gauge", text, [(one, counted)]))
             if engines:
                 series = [({label: engine.name, "name": self.pool}, engine.waiting) for engine in engines]
                 text = f"Simulated: {note}requests waiting at each endpoint, as last seen."

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from grid.sim.virtual.clock import Clock
 from grid.sim.virtual.site import Site
-from grid.sim.virtual.work import Outcome, Request
+from grid.sim.virtual.work import FAULTS, Outcome, Request
 
 STEP = 1.0
 """s of one entry of ``Tally.arrivals``."""
@@ -59,8 +59,8 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        """Requests that a client saw fail for a fault: broken, unreachable or an error of the site's."""
-        return sum(self.outcomes[one] for one in (Outcome.FAILED, Outcome.UNREACHABLE, Outcome.BROKEN))
+        """Requests that a client saw fail for a fault of a site."""
+        return sum(self.outcomes[one] for one in FAULTS)
 
     @property
     def refused(self) -> int:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from statistics import NormalDist
 from typing import Protocol
 
 from grid.flow import Ticket
@@ -14,43 +15,60 @@ from grid.gateway import Decision
 class Outcome(Enum):
     """How a request ended at a site, or at the gateway.
 
-    ``ANSWERED``; ``FAILED`` answered with an error of the site's own (500); ``UNREACHABLE`` no connection; ``BROKEN``
-    cut off under way; ``WITHDRAWN`` by its gateway, to be sent elsewhere; ``REFUSED`` by the gateway (429, 503, 504).
+    ``ANSWERED``; ``FAILED`` answered with an error of the site's own (500); ``UNAVAILABLE`` turned away (503): no
+    engine is ready, or the one that had it died before the first byte; ``SATURATED`` turned away (429): the EPP's line
+    is full, or it stood there too long; ``UNREACHABLE`` no connection; ``BROKEN`` cut off under way; ``REFUSED`` by the
+    gateway (429, 503, 504); ``CANCELLED`` given up by its client.
     """
 
     ANSWERED = "answered"
     FAILED = "failed"
+    UNAVAILABLE = "unavailable"
+    SATURATED = "saturated"
     UNREACHABLE = "unreachable"
     BROKEN = "broken"
-    WITHDRAWN = "withdrawn"
     REFUSED = "refused"
+    CANCELLED = "cancelled"
+
+
+FAULTS = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.SATURATED, Outcome.UNREACHABLE, Outcome.BROKEN)
+"""What a client sees that was a fault of a site."""
 
 
 class Request:
     """One request on its way.
 
-    ``service``: s an engine of usual speed needs; ``tokens``: prompt and answer, for KV-cache use. ``born``: when it
-    came to a gateway; ``arrived`` and ``started`` at the site that has it now (``started`` None while it waits).
-    ``left``: what its sender does once the site is done with it. ``decision``, ``tried``, ``ticket``, ``rescued`` and
-    ``done`` belong to the gateway that has it.
+    ``service``: s an engine of usual speed needs; ``first``: s of it up to the first byte, from which on nobody else
+    can answer it (inf: the answer comes whole, at the end); ``prompt`` and ``output``: tokens, for KV-cache use.
+    ``born``: when it came to a gateway; ``arrived`` and ``started`` at the site that has it now (``started`` None while
+    it waits); ``waited``: s it stood in line at sites. ``left``: what its sender does once the site is done with it.
+    ``decision``, ``tried``, ``ticket``, ``rescued`` and ``done`` belong to the gateway that has it, ``turn``,
+    ``first_at``, ``unseen``, ``kv``, ``kv_base`` and ``kv_rate`` to the site.
     """
 
     __slots__ = (
-        "arrived", "band", "born", "decision", "done", "ends", "kv", "left", "output", "prompt", "rescued", "service",
-        "session", "started", "tenant", "ticket", "tried", "waited",
+        "arrived", "band", "born", "decision", "done", "first", "first_at", "kv", "kv_base", "kv_rate", "left",
+        "output", "prompt", "rescued", "service", "session", "started", "tenant", "ticket", "tried", "turn", "unseen",
+        "waited",
     )  # fmt: skip
 
-    decision: Decision
+    decision: Decision | None
     done: "Done"
+    first_at: float
+    kv: int
+    kv_base: float
+    kv_rate: float
     left: "Done"
     rescued: bool
     ticket: Ticket
     tried: tuple[Decision, ...]
+    unseen: bool
 
     def __init__(
         self,
         service: float,
         *,
+        first: float = math.inf,
         prompt: int = 0,
         output: int = 0,
         band: str | None = None,
@@ -58,6 +76,7 @@ class Request:
         session: str | None = None,
     ) -> None:
         self.service = service
+        self.first = first
         self.prompt = prompt
         self.output = output
         self.band = band
@@ -66,11 +85,8 @@ class Request:
         self.born = 0.0
         self.arrived = 0.0
         self.started: float | None = None
-        self.ends = math.inf
         self.waited = 0.0
-        """s it stood in line at sites."""
-        self.kv = 0
-        """KV-cache tokens it holds when it is done."""
+        self.turn = 0
 
 
 Done = Callable[[Request, Outcome], None]
@@ -111,7 +127,7 @@ class Lognormal:
     """Prompts and answers of lognormal length, as chat traffic has them: most are short, a few are very long.
 
     ``prompt`` and ``output``: medians in tokens; ``spread``: sigma of both logarithms. An engine reads
-    ``prefill`` tokens/s and writes ``decode`` tokens/s per request.
+    ``prefill`` tokens/s and writes ``decode`` tokens/s per request; the first byte comes once the prompt is read.
     """
 
     prompt: float = 400.0
@@ -123,11 +139,19 @@ class Lognormal:
 
     @property
     def mean(self) -> float:
-        """Mean duration, s, but for the cut at ``longest``."""
-        stretch = math.exp(self.spread**2 / 2)
-        return stretch * (self.prompt / self.prefill + self.output / self.decode)
+        """Mean duration, s."""
+        return self._mean(self.prompt) / self.prefill + self._mean(self.output) / self.decode
+
+    def _mean(self, median: float) -> float:
+        """Mean of a lognormal variable that is cut at ``longest``."""
+        edge = math.log(self.longest / median) / self.spread
+        below = NormalDist().cdf
+        return median * math.exp(self.spread**2 / 2) * below(edge - self.spread) + self.longest * (1 - below(edge))
 
     def __call__(self, rng: random.Random) -> Request:
-        prompt = min(self.longest, 1 + int(rng.lognormvariate(math.log(self.prompt), self.spread)))
-        output = min(self.longest, 1 + int(rng.lognormvariate(math.log(self.output), self.spread)))
-        return Request(prompt / self.prefill + output / self.decode, prompt=prompt, output=output)
+        prompt, output = self._length(self.prompt, rng), self._length(self.output, rng)
+        first = prompt / self.prefill
+        return Request(first + output / self.decode, first=first, prompt=prompt, output=output)
+
+    def _length(self, median: float, rng: random.Random) -> int:
+        return min(self.longest, max(1, round(rng.lognormvariate(math.log(median), self.spread))))

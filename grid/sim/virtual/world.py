@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from grid.gateway.frames import OnEstimateError
 from grid.model import Capability, Gateway, Kind, Network, Order, Picker, Provider
 from grid.model import Site as Place
+from grid.sim.virtual.bus import Follower
 from grid.sim.virtual.clock import Clock
-from grid.sim.virtual.gateways import MODEL, Habits, SimGateway
+from grid.sim.virtual.gateways import MODEL, NETWORK, Habits, SimGateway
 from grid.sim.virtual.gauges import Epp, Page
-from grid.sim.virtual.plane import Follower, Plane
+from grid.sim.virtual.plane import Plane
 from grid.sim.virtual.site import Site
 
 EDGE = "edge"
@@ -51,7 +52,7 @@ class Fleet:
         """What the configuration would say, without the sites of these numbers."""
         kept = {f"site-{number}": shape for number, shape in enumerate(self.sites) if number not in absent}
         return Network(
-            name="simulated",
+            name=NETWORK,
             sites={
                 "gateways": Place("gateways", region="home"),
                 **{name: Place(name, region=shape.region) for name, shape in kept.items()},
@@ -76,7 +77,7 @@ class Fleet:
                     picker=self.picker,
                 )
             },
-            uid="simulated",
+            uid=NETWORK,
         )
 
 
@@ -93,7 +94,14 @@ class World:
         self.seed = seed
         self.clock = clock = Clock()
         self.sites = [
-            Site(f"site-{number}", shape.slots, clock, endpoints=shape.endpoints, kv_tokens=shape.kv_tokens)
+            Site(
+                f"site-{number}",
+                shape.slots,
+                clock,
+                endpoints=shape.endpoints,
+                kv_tokens=shape.kv_tokens,
+                flow_control=shape.page.live and shape.page.profile.flow_control,
+            )
             for number, shape in enumerate(fleet.sites)
         ]
         by_name: Mapping[str, Site] = {site.name: site for site in self.sites}
@@ -102,7 +110,11 @@ class World:
             for site, shape in zip(self.sites, fleet.sites, strict=True)
         ]
         network = fleet.network(absent)
-        self.plane = Plane(clock, network, {epp.site.name: epp for epp in self.epps})
+        self.plane = Plane(clock, network, {epp.site.name: epp for epp in self.epps}, rng=self.rng("bus"))
+        declared = {
+            f"{provider.site}/{provider.cluster}": None if provider.max_running is None else float(provider.max_running)
+            for provider in fleet.network().providers.values()
+        }
         self.gateways = [
             SimGateway(
                 clock,
@@ -110,6 +122,7 @@ class World:
                 name=EDGE,
                 instance=number,
                 rng=self.rng(f"gateway {number}"),
+                declared=declared,
                 offset=number / fleet.gateways,
                 habits=fleet.habits,
                 on_error=on_error,
