@@ -258,7 +258,8 @@ class Router:
         built = Snapshot(envelope, self._bits, self._snapshot, self._targets, sheds=self.settings.sheds)
         self._targets.keep(built.targets)
         self._own.follow(list(self._targets))
-        if self._frame is not None:
+        # The frame in force has been read for the same targets already; what else is new in a document changes no load.
+        if self._frame is not None and not (self._snapshot is not None and built.has_targets_of(self._snapshot)):
             self._read(built, self._frame, max(self._clock(), self._frame_at))
         self._put_down()
         self._judge(self._clock())

@@ -191,6 +191,14 @@ class Snapshot:
         """
         return self._peers.get(target, ())
 
+    def has_targets_of(self, other: "Snapshot") -> bool:
+        """Whether both name the same targets, and each has the same peers; their order makes no difference."""
+        if self._peers.keys() != other._peers.keys():
+            return False
+        # Few tuples are shared by many targets, so each pair of them is compared once.
+        pairs = {(id(mine), id(theirs := other._peers[target])): (mine, theirs) for target, mine in self._peers.items()}
+        return all(set(mine) == set(theirs) for mine, theirs in pairs.values())
+
     def pick(self, name: str, kind: Kind = Kind.INFERENCE_MODEL) -> Decision:
         """Who takes the next request for ``name``. Raises RoutingError."""
         try:

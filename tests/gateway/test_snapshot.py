@@ -14,6 +14,7 @@ from grid.gateway import Affinity, Decision, Router, RoutingError, Settings, Sna
 from grid.gateway.affinity import Bound
 from grid.gateway.refusals import no_document
 from grid.gateway.shedding import retry_after
+from grid.gateway.snapshot import Targets
 from grid.model import AdmissionState, Candidate, Contract, Kind, Picker, Reason, Tier
 from grid.overlay import Envelope, verify
 from tests.gateway.words import Words
@@ -354,3 +355,21 @@ def check_order(document: Envelope) -> None:
             assert snapshot.pick(name, kind).stable_id == admitted[0].stable_id
         else:
             assert refused(functools.partial(snapshot.pick, name, kind)).status in {429, 503}
+
+
+# --- beside the one before ------------------------------------------------------------------------------------------
+
+
+def test_the_same_targets_are_known_again_whatever_else_a_document_says() -> None:
+    targets, bits = Targets(), random.Random(3).getrandbits
+
+    def made(*names: str) -> Snapshot:
+        """``names``: ``site/model`` in the document's order."""
+        pairs = [name.split("/") for name in names]
+        entries = [candidate(f"{site}-pool", model, rank) for rank, (site, model) in enumerate(pairs)]
+        return Snapshot.build(envelope(*entries), bits, targets=targets)
+
+    before = made("east/llama", "west/llama", "east/qwen")
+    assert made("east/qwen", "west/llama", "east/llama").has_targets_of(before), "the order makes no difference"
+    assert not made("east/llama", "east/qwen").has_targets_of(before), "one is gone"
+    assert not made("east/llama", "west/qwen").has_targets_of(before), "the same two, no longer peers"
