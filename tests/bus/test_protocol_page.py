@@ -137,7 +137,7 @@ async def test_a_client_made_from_the_page_alone(
         assert envelope["revision"]["value"] == revision.decode() == document(1).revision
         # 3.3: then apply what comes.
         second = await publisher.publish(document(2), lease, "test")
-        await publisher.send_frame(frame(lease.epoch, 1, documents={"edge": second.position}), lease)
+        await publisher.send_frame(frame(lease.epoch, 1, interval=20.0, documents={"edge": second.position}), lease)
         _, channel, data = await feed.answer()
         assert channel == b"grid:{acme}:overlays"
         assert data.startswith(b'{"gateway":"edge",')
@@ -153,7 +153,7 @@ async def test_a_client_made_from_the_page_alone(
         assert signal["documents"]["edge"] == {"epoch": second.epoch, "version": second.version}
         # 5: the age of a stored frame.
         asking.send("PTTL", "grid:{acme}:signal")
-        assert 0 <= 3 * signal["interval_s"] - await asking.answer() / 1000 < 2
+        assert 0 <= 3 * signal["interval_s"] - await asking.answer() / 1000 < 20
         # 6: report.
         asking.send("TIME")
         now = (await asking.answer())[0].decode()

@@ -29,7 +29,7 @@ async def test_a_report_comes_back_as_it_was_written(bus: Connection) -> None:
     assert found.age_s is not None
     assert 0 <= found.age_s < time.time() - now + 0.1
     assert replace(found, age_s=None) == report
-    assert 14_000 < await bus.command("PTTL", bus.keys.report("edge", "host-1:4711")) <= 15_000
+    assert 5_000 < await bus.command("PTTL", bus.keys.report("edge", "host-1:4711")) <= 15_000
 
 
 async def test_who_falls_silent_is_gone(bus: Connection) -> None:

@@ -1,3 +1,4 @@
+import re
 import time
 from dataclasses import replace
 
@@ -80,8 +81,10 @@ async def test_an_explanation_begins_with_a_source_that_cannot_be_read(
     body = (await client.get("/v1/providers/east-llama/explain")).json()
     source = body["steps"][0]
     assert (source["rule"], source["reason"]) == ("source", "credential_rejected")
-    assert source["detail"].startswith("cannot be read, 3 times in a row, 1.")
-    assert source["detail"].endswith(f"s ago: http://east: HTTP 500; next: {Reason.CREDENTIAL_REJECTED.hint}")
+    said = r"cannot be read, 3 times in a row, \d+\.\d s ago: http://east: HTTP 500; next: (.*)"
+    found = re.fullmatch(said, source["detail"])
+    assert found is not None, source["detail"]
+    assert found[1] == Reason.CREDENTIAL_REJECTED.hint
     assert body["last_error"]["hint"] == Reason.CREDENTIAL_REJECTED.hint
     assert 1.0 <= body["last_error"]["age_s"] < 60.0
     view.first = replace(view.first, decision=None)
