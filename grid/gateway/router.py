@@ -302,7 +302,8 @@ class Router:
         fleet = sum(sum(gateway.in_flight.values()) for gateway in frame.gateways.values())
         own = self._own.total(now)
         self._scale, reliable = scale_of(own, fleet, frame.instances)
-        proven = proven_of(own, fleet, self._scale)
+        # The mean lags behind a sudden rise, which reports show at once: taken for everybody else's, it would refuse.
+        proven = proven_of(max(own, sum(target.own for target in self._targets)), fleet, self._scale)
         sight = Sight(frame, self._frame_at, now, self._scale, proven, reliable, snapshot.peers)
         self._reader.read(sight, list(self._targets))
 
