@@ -5,9 +5,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 TESTS ?= tests
 DEMO ?=
+BENCH ?=
 UPGRADE ?= --upgrade
 
-.PHONY: demo test lint types imports unit coverage schemas lock clean help
+.PHONY: demo test lint types imports unit coverage bench schemas balancing lock clean help
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,8 +40,16 @@ coverage:  # the pure rooms are covered to the last branch
 	  --include='grid/policy/*,grid/overlay/*,grid/flow/*,grid/gateway/*' \
   --omit='grid/gateway/client.py,grid/gateway/sync.py'
 
+bench:  ## hold ratios and growth against tests/bench/baseline.json; fails at 1.3 times worse
+	@.ci/setup test
+	$(PY) -m grid bench compare $(BENCH)
+
 schemas:  ## write schemas/ and the generated pages of docs/ anew
 	$(PY) -m grid schema write
+
+balancing:  ## simulate everything at its full size, and write docs/balancing.md anew
+	@.ci/setup test
+	$(PY) -m grid simulate report --size weekly
 
 LOCK := uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header -q
 EXTRAS := --extra embedded --extra gateway --extra signing --extra plots

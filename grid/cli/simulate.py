@@ -1,7 +1,9 @@
 """``grid simulate``: what choosing and admission do to a fleet, in virtual time on this machine alone."""
 
 import contextlib
+import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,13 +50,17 @@ def _gallery(folder: Path | None) -> "Iterator[Show | None]":
         return
     with extras.told():
         from grid.sim.virtual import plots
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint="--plot") from error
+    _make(folder, "--plot")
     pictures: dict[str, Picture] = {}
     yield pictures.__setitem__
     plots.save(folder, pictures)
+
+
+def _make(folder: Path, option: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint=option) from error
 
 
 def _show(rows: list[dict[str, Any]], output: Output, *, hide: tuple[str, ...] = ()) -> None:
@@ -145,3 +151,59 @@ def admission(
         with _gallery(plot) as show, watching() as watch:
             found = simulate(seed=seed, progress=watch("admission"), show=show)
     emit(found, output, lambda: [table(None, ("figure", "value"), list(found.items()))])
+
+
+class Size(StrEnum):
+    """How much a report runs."""
+
+    SMALL = "small"
+    WEEKLY = "weekly"
+
+
+@app.command()
+def report(
+    size: Annotated[Size, typer.Option(help="weekly: what the page is published from; small: a look.")] = Size.WEEKLY,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for balancing.md and balancing/.")] = Path("docs"),
+    render: Annotated[
+        bool, typer.Option("--render", help="Simulate nothing; write the page anew from balancing/report.json.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """All simulations, and the page about them: out/balancing.md, with rows and pictures in out/balancing/.
+
+    Examples:
+
+      grid simulate report
+
+      grid simulate report --size small --out /tmp/balancing
+    """
+    begin = time.perf_counter()
+    with extras.told():
+        from grid.sim.virtual import plots
+    from grid.sim.report import page
+    from grid.sim.report.run import SIZES, read, simulate
+
+    folder = out / page.FOLDER
+    _make(folder, "--out")
+    data = folder / page.DATA
+    if render:
+        try:
+            found = read(data.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            message = f"cannot read {data} ({str(error).splitlines()[0]}); without --render a run writes it"
+            raise typer.BadParameter(message, param_hint="--render") from error
+    else:
+        with watching() as watch:
+            found = simulate(SIZES[size], size, keep=page.pictures(), watch=watch)
+        data.write_text(found.text(), encoding="utf-8")
+    (out / f"{page.FOLDER}.md").write_text(page.render(found), encoding="utf-8")
+    written = {
+        "size": found.size,
+        "page": str(out / f"{page.FOLDER}.md"),
+        "data": str(data),
+        "pictures": [str(path) for path in plots.save(folder, found.pictures)],
+        "cpu_s": found.cpu_s,
+        "took_s": round(time.perf_counter() - begin, 1),
+    }
+    shown = written | {"pictures": len(found.pictures)}
+    emit(written, output, lambda: [table(None, ("what", "value"), list(shown.items()))])

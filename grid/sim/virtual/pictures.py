@@ -98,3 +98,8 @@ def steady(slots: Sequence[int]) -> tuple[tuple[float, tuple[float, ...]], ...]:
     """Fair shares that never change: by ``slots``."""
     total = sum(slots)
     return ((0.0, tuple(one / total for one in slots)),)
+
+
+def summed(runs: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[int, ...], ...]:
+    """Arrivals of several runs as one: site by site, second by second, as long as the shortest run."""
+    return tuple(tuple(map(sum, zip(*second, strict=True))) for second in zip(*runs, strict=False))

@@ -1,0 +1,1 @@
+"""All simulations in one run, and the page that tells of them: ``docs/balancing.md``."""

@@ -1,0 +1,120 @@
+"""Writes ``docs/balancing.md``: the words of ``balancing.md`` beside this module, with the figures of a run put in."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from string import Template
+from typing import Final
+
+from grid.sim.report.run import Report, Row
+
+FOLDER: Final = "balancing"
+"""Of pictures and rows, beside the page."""
+DATA: Final = "report.json"
+
+_PICTURE: Final = re.compile(rf"\]\({FOLDER}/([\w-]+)\.svg\)")
+
+_NAMES: Final = {"before": "nearest first", "after": "two drawn, lower polled number", "grid": "**Grid**"}
+
+PUBLISHED: Final[Mapping[tuple[int, str], tuple[int, str, str, int]]] = {
+    (64, "before"): (14272, "1.00 0 0", "1.00", 0),
+    (64, "after"): (14272, ".38 .39 .23", ".46", 0),
+    (128, "before"): (28544, "1.00 0 0", "1.00", 0),
+    (128, "after"): (28508, ".40 .37 .24", ".48", 49),
+    (256, "before"): (28655, "1.00 0 0", "1.00", 24517),
+    (256, "after"): (42290, ".34 .46 .20", ".48", 15199),
+}
+"""By clients and rule, one gateway: requests, shares, peak share in 10 s, arrivals at a full site."""
+_UNKNOWN: Final = ("", "", "", "")
+
+
+def _template() -> str:
+    return resources.files("grid.sim.report").joinpath("balancing.md").read_text(encoding="utf-8")
+
+
+def pictures() -> frozenset[str]:
+    """Names of the pictures that the page shows."""
+    return frozenset(_PICTURE.findall(_template()))
+
+
+def render(report: Report) -> str:
+    """The page about ``report``. Raises KeyError where it lacks a simulation that the page tells of."""
+    rows = report.rows
+    (interactive,) = rows["admission"]
+    return Template(_template()).substitute(
+        size=report.size,
+        cpu=f"{report.cpu_s:.0f}",
+        partition=_partition(rows["partition"]),
+        failed=sum(row["failed"] for row in rows["partition"]),
+        stale=_stale(rows["stale"]),
+        columns=_columns(rows["stale"]),
+        central=f"{1e3 * central_queue(48, 0.8, 2.0):.1f}",
+        **{f"{case}_s": f"{interactive[f'{case}_p99_ms'] / 1e3:.1f}" for case in ("idle", "on", "off")},
+        **{key: f"{interactive[key]:.3g}" for key in ("ratio_on", "ratio_off")},
+    )
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table of Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def central_queue(slots: int, load: float, service: float) -> float:
+    """Mean wait in s in one line in front of ``slots``, Poisson arrivals at ``load``, exponential ``service`` s.
+
+    Erlang's C formula (A. K. Erlang, 1917). No rule that sends each request to one of several lines does better.
+    """
+    offered = slots * load
+    blocked = 1.0  # Erlang B, by its recursion, since factorials of many slots overflow
+    for servers in range(1, slots + 1):
+        blocked = offered * blocked / (servers + offered * blocked)
+    waiting = blocked / (1 - load * (1 - blocked))
+    return waiting * service / (slots * (1 - load))
+
+
+def _decimals(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.2f}".removeprefix("0") if value else "0" for value in values)
+
+
+def _beside(ours: object, published: object) -> str:
+    return f"{ours} / {published}" if published != "" else str(ours)
+
+
+def _partition(rows: Sequence[Row]) -> str:
+    """All rules with one gateway, ours with more."""
+    head = ("clients", "gateways", "rule", "requests", "of ideal", "shares", "peak in 10 s", "met a full site")
+    cells = []
+    for row in rows:
+        clients, policy, gateways = row["clients"], row["policy"], row["gateways"]
+        if gateways > 1 and policy != "grid":
+            continue
+        requests, shares, peak, full = PUBLISHED.get((clients, policy), _UNKNOWN) if gateways == 1 else _UNKNOWN
+        cells.append(
+            (
+                clients,
+                gateways,
+                _NAMES.get(policy, policy),
+                _beside(row["requests"], requests),
+                f"{row['requests'] / row['ideal']:.1%}",
+                _beside(_decimals(row["shares"]), shares),
+                _beside(_decimals([max(row["peak_window_share"])]), peak),
+                _beside(row["overshoot"], full),
+            )
+        )
+    return table(head, cells)
+
+
+def _columns(rows: Sequence[Row]) -> str:
+    about = {row["column"]: row["about"] for row in rows}
+    return table(("", "column"), about.items())
+
+
+def _stale(rows: Sequence[Row]) -> str:
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    policies = dict.fromkeys(row["policy"] for row in rows)
+    found = {
+        (row["policy"], row["column"]): f"{row['mean_ms']:.0f} / {row['p99_ms']} / {row['hottest']}" for row in rows
+    }
+    lines = [(_NAMES.get(policy, policy), *(found[policy, column] for column in columns)) for policy in policies]
+    return table(("rule", *columns), lines)
