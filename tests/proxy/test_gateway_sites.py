@@ -31,7 +31,7 @@ def test_a_site_that_dies_under_load_loses_no_request() -> None:
     before, after = lost(Setup(gateways=2, service=0.5), 4.0, random.Random(2), warm_up=2.0)
     assert before["done_ratio"] >= 0.6
     assert before["failed"] == after["failed"] == 0
-    assert after["shares"].get("site-b", 0.0) == 0.0
+    assert after["shares"].get("site-b", 0.0) <= 0.2, "at most what it had answered as it died; .4 while it lived"
     assert after["done_ratio"] >= 0.4
     assert after["slowest_ms"] < 15_000, "rescued or tried again: a request that stays there is lost after 30 s"
 
