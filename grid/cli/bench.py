@@ -54,6 +54,7 @@ def register(parent: typer.Typer) -> None:
     for what in Bench:
         app.command(what.value, short_help=_SHORT[what])(_command(what))
     app.command("compare", short_help="Hold ratios and growth against a run that was kept.")(compare)
+    app.command("report", short_help="Run all of it and write the page of figures.")(report)
     parent.add_typer(app, name="bench", short_help="Measure on this machine.")
 
 
@@ -85,9 +86,10 @@ def _tables(rows: list[dict[str, Any]]) -> Iterator[Listing]:
             yield table(None, columns, [[row.get(column) for column in columns] for row in some])
 
 
-# --- the guard --------------------------------------------------------------------------------------------------------
+# --- the guard, and the page ------------------------------------------------------------------------------------------
 
 _BASELINE = "tests/bench/baseline.json"
+_PAGE = "docs/performance.md"
 
 
 def compare(
@@ -134,6 +136,34 @@ def compare(
     if compared.left_out:
         say(f"left out for lack of time: {', '.join(compared.left_out)}")
     _exit_on([*_told(compared.failed), *(f"{line.bench}: {line.case} is worse" for line in compared.worse)])
+
+
+def report(
+    out: Annotated[
+        Path | None, typer.Option(help=f"The page; its rows go beside it.  [default: {_PAGE} of the source tree]")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Write the page from the rows beside it; measure none.")
+    ] = False,
+) -> None:
+    """Run every bench at its full size, and write the page of figures with its rows beside it (JSON).
+
+    Takes a quarter of an hour and more; other work on the machine shows in what is absolute.
+
+    Examples:
+
+      grid bench report
+
+      grid bench report --out here.md
+    """
+    from grid.sim.bench import report as room
+
+    page = out or _in_source_tree(_PAGE, "--out")
+    try:
+        room.keep(room.kept(page) if again else room.measured(said=say), page)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"cannot read or write {page} and the rows beside it: {error}") from error
+    say(f"wrote {page} and {room.beside(page).name}")
 
 
 def _names(only: str, known: list[str]) -> list[str]:

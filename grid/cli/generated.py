@@ -1,4 +1,7 @@
-"""Files made from the code: schemas, vectors, tables of reasons and metrics. Tests hold them against drift."""
+"""Files made from the code: schemas, vectors, tables of reasons and metrics, and from kept rows the page of figures.
+
+Tests hold them against drift.
+"""
 
 import json
 from collections.abc import Iterator
@@ -24,16 +27,20 @@ def reasons_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def files() -> Iterator[tuple[str, str]]:
-    """Path below the source tree, and content, of everything that is generated."""
+def files(top: Path) -> Iterator[tuple[str, str]]:
+    """Path below the source tree at ``top``, and content, of everything that is generated."""
     from grid.config import json_schema
     from grid.daemon.metrics import page as metrics_page
     from grid.gateway import vectors
     from grid.overlay import schema
+    from grid.sim.bench import report
 
     yield "docs/reasons.md", reasons_page()
     yield "docs/metrics.md", metrics_page()
     yield "schemas/config.schema.json", json.dumps(json_schema(), indent=2, ensure_ascii=True) + "\n"
+    page = Path("docs/performance.md")
+    if report.beside(top / page).exists():
+        yield str(page), report.render(report.kept(top / page))
     for path, text in (schema.files() | vectors.files()).items():
         yield f"schemas/{path}", text
 
@@ -41,7 +48,7 @@ def files() -> Iterator[tuple[str, str]]:
 def write(top: Path) -> list[Path]:
     """Write them all below ``top``; the paths written."""
     written = []
-    for name, text in files():
+    for name, text in files(top):
         path = top / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

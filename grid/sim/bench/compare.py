@@ -18,6 +18,8 @@ from typing import Any, Final
 
 import orjson
 
+from grid.sim.bench.cycle import Setup
+from grid.sim.bench.fanout import Load
 from grid.sim.bench.growth import Better
 from grid.sim.bench.isolated import Ran, Row, ran
 
@@ -37,7 +39,14 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "admission": {"rounds": 10_000},
     "policy": {"providers": 400},
     "scrape": {"scrapes": 150, "providers": 100, "interval": 1.0, "seconds": 3.0},
-    "propagate": {"subscribers": 50, "rounds": 20},
+    "propagate": {
+        "subscribers": 50,
+        "sizes": (3_000, 200_000),
+        "rounds": 15,
+        "instances": Load(gateways=40, processes=2, rate=4.0, seconds=5.0),
+        "gateways": Load(gateways=20, processes=2, rate=2.0, seconds=5.0),
+    },
+    "cycle": {"setups": (Setup(10, seconds=6.0),)},
     "gateway": {"serial": 100, "streams": 64, "rounds": 2, "pause": 0.02},
     "sites": {"seconds": 6.0, "gateways": (4,)},
 }

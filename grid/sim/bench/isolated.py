@@ -1,9 +1,10 @@
-"""A bench in a process of its own, so that benches do not feel each other's memory: ``python -m`` this NAME SETTINGS.
+"""A bench in a process of its own, so that benches do not feel each other's memory: ``python -m`` this NAME.
 
-``SETTINGS`` are the arguments of its ``run`` as JSON. The rows are the last line of the process's stdout.
+It gets the arguments of the bench's ``run`` on stdin, pickled; the rows are the last line of its stdout, as JSON.
 """
 
 import importlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -32,11 +33,12 @@ class Ran:
 
 def ran(name: str, settings: Mapping[str, Any], within: float) -> Ran:
     """Run that bench for at most ``within`` s."""
-    command = [sys.executable, "-m", __name__, name, orjson.dumps(settings).decode()]
+    command = [sys.executable, "-m", __name__, name]
+    pipe = subprocess.PIPE
     began = monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # noqa: S603 - our own
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:  # noqa: S603 - a module of ours
         try:
-            out, words = process.communicate(timeout=max(within, 0.0))
+            out, words = process.communicate(pickle.dumps(dict(settings)), timeout=max(within, 0.0))
         except subprocess.TimeoutExpired:
             _stop(process)
             return Ran(error=f"stopped after {monotonic() - began:.0f} s: out of time", seconds=monotonic() - began)
@@ -60,8 +62,9 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _main() -> None:
+    settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - of the process that started this one
     with redirect_stdout(sys.stderr):
-        rows = importlib.import_module(f"grid.sim.bench.{sys.argv[1]}").run(**orjson.loads(sys.argv[2]))
+        rows = importlib.import_module(f"grid.sim.bench.{sys.argv[1]}").run(**settings)
     sys.stdout.write(orjson.dumps(rows).decode() + "\n")
 
 
