@@ -1,5 +1,6 @@
 """What share of the fleet's traffic this gateway is, and what it had in flight when a sample was taken."""
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -31,12 +32,15 @@ def scale_of(own: float, fleet: float, instances: int) -> tuple[float, bool]:
 
 
 def proven_of(own: float, fleet: float, scale: float) -> float:
-    """The part of ``scale`` that reports bear out: in flight at all gateways / in flight here, within 1 and ``scale``.
+    """How far one's own change counts when somebody is to be refused for it: sqrt(fleet / own), within 1 and ``scale``.
 
-    The scale of an idle fleet is a guess that everybody will do alike. That is good enough to choose by, but no reason
-    to refuse anybody.
+    Arrivals at random make a gateway's own number wander while the fleet's stands still. Gateways that wander each for
+    itself move their sum by the root of their number, not by their number: so much a change here says for certain of
+    all. The scale, by which picks compare, would take every swing of one gateway for a surge of the whole fleet, and
+    refuse some percent of the requests of a small fleet at 0.8 of its capacity (``two-sites`` of ``grid simulate
+    churn``). And where nothing is in flight yet, the scale is a guess that everybody will do alike, which refuses nobody.
     """
-    return min(scale, max(1.0, fleet / max(own, 1.0)))
+    return min(scale, max(1.0, math.sqrt(fleet / max(own, 1.0))))
 
 
 class OwnCounts:

@@ -1,6 +1,7 @@
 """What a signal frame says of the providers, taken over by the targets."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,12 @@ Peers = Callable[[Target], tuple[Target, ...]]
 
 MEANS_LAG: Final = 3.5
 """s by which engines' means are older than the page on average: rewritten every 5 s, from readings up to 2 s old."""
+
+REPORTS_AGE: Final = 1.5
+"""s by which what gateways say of themselves is older than the frame on average: each tells it every 3 s."""
+
+_SLACK: Final = 5.0
+"""Requests by which reports may be above a page without doubt on it: they are of other moments."""
 
 _SAME_SAMPLE: Final = 0.1
 """s within which two frames tell of one sample: ages jitter on their way."""
@@ -50,6 +57,9 @@ class FrameReader:
     def read(self, sight: Sight, targets: Sequence[Target]) -> None:
         """Rebase all ``targets``; those that the frame does not know, or knows too old a sample of, are forgotten."""
         signals = {(signal.site, signal.cluster): signal for signal in sight.frame.providers.values()}
+        reported = Counter[str]()
+        for gateway in sight.frame.gateways.values():
+            reported.update(gateway.in_flight)
         usual: dict[int, float | None] = {}
         for target in targets:
             signal = signals.get((target.site, target.cluster))
@@ -61,11 +71,15 @@ class FrameReader:
                 if id(peers) not in usual:
                     usual[id(peers)] = _usual(peers, signals)
                 capacity = usual[id(peers)]
-            if signal is None or not self._take(target, signal, sight, capacity):
+            if signal is None or not self._take(target, signal, sight, capacity, reported[target.key]):
                 target.forget(sight.scale, capacity)
 
-    def _take(self, target: Target, signal: ProviderSignal, sight: Sight, size: float | None) -> bool:
-        """Take over the load that ``signal`` tells, if it does; ``size`` is the capacity to count with."""
+    def _take(self, target: Target, signal: ProviderSignal, sight: Sight, size: float | None, reported: float) -> bool:
+        """Take over the load that ``signal`` tells, if it does; ``size`` is the capacity to count with.
+
+        ``reported``: what all gateways say they have in flight there. A provider holds that at least, so a page that
+        tells less than half of it is not believed: its estimate starts from the reports.
+        """
         age, bound = _amount(signal.age_s) or 0.0, _amount(signal.bound_s)
         sampled_at = sight.received_at - age
         expires = math.inf if bound is None else sampled_at + bound
@@ -78,7 +92,10 @@ class FrameReader:
         if held is None:
             held = told * (size or 1.0)
         lag = MEANS_LAG if signal.held_source == HeldSource.ENGINE else 0.0
-        own = self._own.at(target, sampled_at - lag, sight.now)
+        counted_at, page = sampled_at - lag, held
+        if doubted := reported - page > max(_SLACK, page):
+            counted_at, held = sight.received_at - REPORTS_AGE, reported
+        own = self._own.at(target, counted_at, sight.now)
         if self._on_estimate_error is not None and _newer(target, sampled_at):
             self._on_estimate_error(target, abs(target.load_at(own) - held / (size or 1.0)))
         kv, ceiling = _amount(signal.kv), _amount(signal.kv_ceiling)
@@ -88,6 +105,8 @@ class FrameReader:
             own_at_sample=own,
             scale=sight.scale,
             proven=sight.proven,
+            # Reports outlive a gateway that has crashed, so they alone refuse nobody.
+            told=max(page, own) if doubted else None,
             kv_pressure=kv / ceiling if kv is not None and ceiling else 0.0,
             trusted=sight.reliable,
             saturation=saturation,

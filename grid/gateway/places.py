@@ -73,6 +73,11 @@ class Place:
         if self.group is not None:
             self.group.over_changed(self, is_over)
 
+    def sure_changed(self, surely_over: bool) -> None:
+        """See :class:`grid.gateway.target.Member`."""
+        if self.group is not None:
+            self.group.route.sure += 1 if surely_over else -1
+
 
 def _nowhere() -> Place:
     place = object.__new__(Place)

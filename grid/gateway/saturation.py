@@ -123,11 +123,12 @@ SHUT: Final = _shut()
 class SaturationRoute:
     """The groups of one capability in their order, with what is needed when none has room.
 
-    ``front``: the first group with room. ``over`` counts the places above the overflow bound, of all ``places``.
+    ``front``: the first group with room. ``over`` counts the places above the overflow bound, of all ``places``, and
+    ``sure`` those that are so by what is certain: only that refuses anybody.
     ``sheds`` False: nothing is ever refused for load here, because admission control in front does that.
     """
 
-    __slots__ = ("_bits", "_tied", "_under", "front", "groups", "over", "places", "shedding", "sheds")
+    __slots__ = ("_bits", "_tied", "_under", "front", "groups", "over", "places", "shedding", "sheds", "sure")
 
     def __init__(
         self, tiers: Sequence[Sequence[Place]], bits: Bits, *, sheds: bool = True, shedding: bool = False
@@ -150,6 +151,7 @@ class SaturationRoute:
         targets = [place.target for place in self.places]
         self._tied = Line(*_shortest(self.places))
         self.over = sum([target.is_over for target in targets])
+        self.sure = sum([target.surely_over for target in targets])
         self._under = Odds(self.places, [0 if target.is_over else target.weight for target in targets])
         if self.sheds:
             self.shedding = judge(self.shedding, targets)
@@ -166,7 +168,7 @@ class SaturationRoute:
 
     def refusal(self) -> RoutingError | None:
         """Why new work is refused now, whoever asks; None while it is not."""
-        if self.shedding or (self.sheds and self.over >= len(self.places)):
+        if self.shedding or (self.sheds and self.sure >= len(self.places)):
             candidate = self.places[0].candidate
             return refusals.shed(candidate.kind, candidate.name, retry_after(self._bits))
         return None

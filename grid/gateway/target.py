@@ -33,19 +33,22 @@ class Member(Protocol):
     def over_changed(self, is_over: bool) -> None:
         """The target went above the overflow bound, or came back below it."""
 
+    def sure_changed(self, surely_over: bool) -> None:
+        """It has become certain that the target is above that bound, or it no longer is."""
+
 
 class Target:
     """Mutable state of one provider in one gateway process; outlives documents and frames.
 
     ``own``: requests of this gateway in flight there; ``begun``: requests ever sent there. ``estimate``: its load as
     picks compare it; ``has_room``: whether that is below ``spill``; ``is_over``: whether its saturation alone, KV
-    pressure aside, is known and above ``overflow``. ``known``: a frame within the freshness bound tells its load;
-    ``trusted``: and the scale is below its cap. ``capacity`` in requests, ``weight`` the same for draws; ``sized``:
-    whether that is more than the 1 which stands in where nobody's capacity is known; ``firm``: whether it is a limit
-    too, which a capacity is not that was only learned from what ran, until something queues at it. Without a size, or
-    where that is not firm, nothing is full.
-    ``expires``: monotonic s at which the sample passes its bound; ``sampled_at``: when it was taken, None without one.
-    ``dead``: the newest frame says that nothing is ready there; ``set_back``: used last, for that or its ``health``.
+    pressure aside, is known and above ``overflow``; ``surely_over``: whether it is so by what is certain. ``known``: a
+    frame within the freshness bound tells its load; ``trusted``: and the scale is below its cap. ``capacity`` in
+    requests, ``weight`` the same for draws; ``sized``: whether that is more than the 1 which stands in where nobody's
+    capacity is known; ``firm``: whether it is a limit too, which a capacity is not that was only learned from what ran,
+    until something queues at it. Without a size, or where that is not firm, nothing is full. ``expires``: monotonic s
+    at which the sample passes its bound; ``sampled_at``: when it was taken, None without one. ``dead``: the newest
+    frame says that nothing is ready there; ``set_back``: used last, for that or its ``health``.
     """
 
     __slots__ = (
@@ -54,10 +57,10 @@ class Target:
         "_high",
         "_low",
         "_members",
-        "_over_at",
         "_overflow",
         "_spill",
         "_step",
+        "_sure_at",
         "begun",
         "capacity",
         "cluster",
@@ -76,6 +79,7 @@ class Target:
         "set_back",
         "site",
         "sized",
+        "surely_over",
         "trusted",
         "weight",
     )
@@ -93,7 +97,7 @@ class Target:
         self._overflow = overflow
         self._members: tuple[Member, ...] = ()
         self._low = self._high = 0.0
-        self._over_at = overflow
+        self._sure_at = overflow
         self.forget(1.0)
 
     @property
@@ -128,6 +132,7 @@ class Target:
         own_at_sample: float,
         scale: float,
         proven: float | None = None,
+        told: float | None = None,
         kv_pressure: float = 0.0,
         trusted: bool = True,
         saturation: float | None = None,
@@ -137,17 +142,19 @@ class Target:
     ) -> None:
         """Take over what a frame says. ``held`` in requests; ``kv_pressure``: KV / ceiling; ``capacity`` None: unknown.
 
-        ``proven``: the part of ``scale`` that reports bear out; only by that much does this gateway's own change count
-        towards being over (None: all of it). Nobody is refused for what others are merely supposed to do.
+        Being surely over goes by ``proven``, as far as this gateway's own change counts towards it (None: by all of
+        ``scale``), and by ``told``, the requests it starts from (None: ``held``): nobody is refused for what others are
+        merely supposed to do.
         Places are not told: whoever calls this puts the snapshot's numbers in order afterwards.
         """
         self._size(capacity)
         self._step = scale / self.capacity
         self._base = (held - scale * own_at_sample) / self.capacity
-        self._over_at = self._overflow
-        if proven is not None and proven != scale:
-            own_at_overflow = own_at_sample + (self._overflow * self.capacity - held) / proven
-            self._over_at = self._base + self._step * own_at_overflow
+        self._sure_at = self._overflow
+        certain, start = scale if proven is None else proven, held if told is None else told
+        if (certain, start) != (scale, held):
+            own_at_overflow = own_at_sample + (self._overflow * self.capacity - start) / certain
+            self._sure_at = self._base + self._step * own_at_overflow
         self._floor = max(0.0, kv_pressure)
         self.trusted = trusted
         self.known = True
@@ -195,16 +202,17 @@ class Target:
         load = self._base + self._step * self.own
         limited = self.sized and self.firm
         spill = self._spill if limited else math.inf
-        overflow = self._over_at if self.known and limited else math.inf
+        overflow, sure = (self._overflow, self._sure_at) if self.known and limited else (math.inf, math.inf)
         self.estimate = max(load, self._floor)
         self.has_room = self.estimate < spill
         self.is_over = load > overflow
-        marks = (spill, math.nextafter(overflow, math.inf))
+        self.surely_over = load > sure
+        marks = (spill, math.nextafter(overflow, math.inf), math.nextafter(sure, math.inf))
         self._low = max((mark for mark in marks if mark <= load), default=-math.inf)
         self._high = min((mark for mark in marks if mark > load), default=math.inf)
 
     def _crossed(self) -> None:
-        had_room, was_over = self.has_room, self.is_over
+        had_room, was_over, was_sure = self.has_room, self.is_over, self.surely_over
         self._settle()
         if self.has_room is not had_room:
             for member in self._members:
@@ -212,3 +220,6 @@ class Target:
         if self.is_over is not was_over:
             for member in self._members:
                 member.over_changed(self.is_over)
+        if self.surely_over is not was_sure:
+            for member in self._members:
+                member.sure_changed(self.surely_over)

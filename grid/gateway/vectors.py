@@ -235,6 +235,7 @@ class _Case:
                     "trusted": target.trusted,
                     "has_room": target.has_room,
                     "past_overflow": target.is_over,
+                    "surely_past_overflow": target.surely_over,
                 }
                 for target in self.router.targets
             },
@@ -343,6 +344,11 @@ def _estimates() -> Iterator[_Case]:
     known = {"capacity_source": "learned"}
     learned.frame(100.0, *(_signal(n, 1.4 + n / 10, **known) for n in range(3))).pick()
     yield learned.frame(101.0, *(_signal(n, 1.4, queue=1.0, **known) for n in range(3))).pick()
+    below = _Case("page-below-reports", "a provider holds at least what gateways have in flight there", "two")
+    below.own(98.0, 4, 2).own(100.0, 6, 2).frame(
+        100.0, _signal(0, 0.0), _signal(1, 0.8), fleet={"edge": (1, 6), "others": (1, 3)}
+    )
+    yield below.pick().own(100.0, 8, 2).pick()
     past = _Case("past-the-bound", "only own counts remain, behind those of known load", "three")
     past.frame(100.0, _signal(0, 0.2, age_s=9.0), _signal(1, 0.9, bound_s=60.0), _signal(2, 0.8, bound_s=60.0))
     yield past.pick().own(101.5, 3, 0, 0).pick().own(101.5, 3, 1, 2).pick()

@@ -125,8 +125,8 @@ def test_a_target_is_never_taken_for_one_that_is_gone() -> None:
     [
         (0, 0, 3.0, 1.0),  # an idle fleet: a guess to choose by, no reason to refuse
         (7, 7, 3.0, 1.0),  # only this gateway is at work
-        (10, 30, 3.0, 3.0),  # three alike
-        (10, 20, 3.0, 2.0),
+        (10, 40, 4.0, 2.0),  # four alike: each wanders for itself, so their sum wanders twice as far
+        (10, 90, 2.5, 2.5),
         (1, 500, 16.0, 16.0),
     ],
 )

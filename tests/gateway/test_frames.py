@@ -35,6 +35,29 @@ def test_own_changes_are_scaled_by_the_share_of_the_fleet() -> None:
     assert all(target.trusted for target in made.targets)
 
 
+def test_a_page_that_tells_less_than_gateways_have_there_is_not_believed() -> None:
+    time = Time()
+    made = router(0, 0, clock=time)
+    hold(made, 0, 4)
+    made.tick(98.0)
+    hold(made, 0, 1)
+    made.tick(100.0)
+    # Reports are 1.5 s old: a quarter of the request that was sent between the two records was in them already.
+    made.observe(frame(signal(0, 0.0), signal(1, 0.5), gateways={"edge": (1, 5), "other": (1, 4)}), 100.0)
+    assert estimates(made) == [pytest.approx((9 + made.scale * 0.75) / 10), pytest.approx(0.5)]
+    made.observe(frame(signal(0, 0.45), signal(1, 0.5), gateways={"edge": (1, 5), "other": (1, 4)}), 100.0)
+    assert estimates(made)[0] == pytest.approx(0.45), "half of it is of another moment, and no lie"
+
+
+def test_reports_alone_refuse_nobody() -> None:
+    made = router(0)
+    made.observe(frame(signal(0, 0.0), gateways={"crashed": (1, 20)}), 100.0)
+    assert estimates(made) == [pytest.approx(2.0)]
+    assert made.targets[0].is_over
+    assert not made.targets[0].surely_over
+    assert made.pick("llama").site == "s0"
+
+
 def test_above_the_cap_the_scale_is_not_relied_on() -> None:
     made = router(0, 0)
     made.observe(frame(signal(0, 0.5), signal(1, 0.2), gateways=MANY), 100.0)

@@ -338,7 +338,7 @@ def test_what_is_kept_up_to_date_is_what_building_anew_gives(
         front = None if route.front.room == 0 else [place.order for place in route.front.places]
         return [
             front,
-            route.over,
+            (route.over, route.sure),
             [
                 (group.room, [place.order for place in group.pair if group.room <= 2 and group.room])
                 for group in route.groups

@@ -22,6 +22,9 @@ class Ear:
     def over_changed(self, is_over: bool) -> None:
         self.heard.append(("over", is_over))
 
+    def sure_changed(self, surely_over: bool) -> None:
+        self.heard.append(("sure", surely_over))
+
 
 def target(**rebase: Any) -> Target:
     made = Target("east", "east-llama")
@@ -83,11 +86,12 @@ def test_places_hear_of_room_and_overflow_once_each() -> None:
     made.attach((ear, other))
     for _ in range(5):
         made.begin()
-    assert ear.heard == [("room", False), ("over", True)]
+    full = [("room", False), ("over", True), ("sure", True)]
+    assert ear.heard == full
     assert (made.has_room, made.is_over) == (False, True)
     for _ in range(5):
         made.end()
-    assert ear.heard == other.heard == [("room", False), ("over", True), ("over", False), ("room", True)]
+    assert ear.heard == other.heard == [*full, ("over", False), ("sure", False), ("room", True)]
 
 
 def test_a_frame_tells_no_place() -> None:
@@ -132,15 +136,16 @@ def test_the_running_sum_is_the_formula(
             assert made.is_over is (load > spill + 0.25)
 
 
-def test_nobody_is_over_for_what_others_are_only_supposed_to_do() -> None:
+def test_nobody_is_surely_over_for_what_others_are_only_supposed_to_do() -> None:
     """Three idle gateways, 16 slots: 7 requests here look like 21 to the estimate, and are 7 as far as is known."""
     target = Target("east", "east-llama")
     target.rebase(capacity=16.0, held=0.0, own_at_sample=0.0, scale=3.0, proven=1.0, saturation=0.0)
     seen = []
     for _ in range(21):
         target.begin()
-        seen.append((target.has_room, target.is_over))
-    assert seen.index((False, False)) == 5, "the estimate is full with the sixth, 18 of 16"
-    assert [over for _, over in seen].index(True) == 20, "1.25 x 16 of its own are over"
+        seen.append((target.has_room, target.is_over, target.surely_over))
+    assert seen.index((False, False, False)) == 5, "the estimate is full with the sixth, 18 of 16"
+    assert seen.index((False, True, False)) == 6, "and over with the seventh"
+    assert [sure for *_, sure in seen].index(True) == 20, "1.25 x 16 of its own are over for certain"
     target.end()
-    assert not target.is_over
+    assert not target.surely_over

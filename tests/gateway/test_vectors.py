@@ -118,8 +118,9 @@ class Reader:
             target = found[key]
             assert target.estimate == pytest.approx(wanted["estimate"], abs=1e-9), key
             assert target.capacity == pytest.approx(wanted["capacity"])
-            flags = (target.known, target.trusted, target.has_room, target.is_over)
-            assert flags == tuple(wanted[name] for name in ("known", "trusted", "has_room", "past_overflow"))
+            names = ("known", "trusted", "has_room", "past_overflow", "surely_past_overflow")
+            flags = (target.known, target.trusted, target.has_room, target.is_over, target.surely_over)
+            assert flags == tuple(wanted[name] for name in names)
 
 
 @pytest.mark.parametrize("case", PICKS["cases"], ids=lambda case: str(case["name"]))
