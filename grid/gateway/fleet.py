@@ -38,7 +38,8 @@ def proven_of(own: float, fleet: float, scale: float) -> float:
     itself move their sum by the root of their number, not by their number: so much a change here says for certain of
     all. The scale, by which picks compare, would take every swing of one gateway for a surge of the whole fleet, and
     refuse some percent of the requests of a small fleet at 0.8 of its capacity (``two-sites`` of ``grid simulate
-    churn``). And where nothing is in flight yet, the scale is a guess that everybody will do alike, which refuses nobody.
+    churn``). And where nothing is in flight yet, the scale is a guess that everybody will do alike, and no reason to
+    refuse anybody.
     """
     return min(scale, max(1.0, math.sqrt(fleet / max(own, 1.0))))
 
