@@ -141,8 +141,8 @@ def test_the_peer_of_the_bench_is_asked_for_the_same_deployments(monkeypatch: py
 
     monkeypatch.setitem(sys.modules, "litellm", type(sys)("litellm"))
     monkeypatch.setattr(sys.modules["litellm"], "Router", Router, raising=False)
-    row = bench_pick.run(sites=(3,), batches=2, size=50)[0]
-    assert seen == [("simple-shuffle", 3), ("least-busy", 3)]
+    row, *_ = bench_pick.run(sites=(3, 9), batches=2, size=50)
+    assert seen == [(strategy, sites) for sites in (3, 9) for strategy in ("simple-shuffle", "least-busy")]
     assert row["peer"].startswith("litellm ")
     assert row["peer"].endswith(", least-busy")
     assert row["ratio"] == pytest.approx(row["peer_p50_us"] / row["p50_us"], rel=0.5)
@@ -167,7 +167,8 @@ def test_the_bench_of_picks_runs_without_its_peer() -> None:
         assert row["p50_us"] < 40 * row["empty_call_us"]
         assert row["route_p50_us"] < 110 * row["empty_call_us"]
         assert row["full_p50_us"] < 70 * row["empty_call_us"]
-    assert max(row["p50_us"] for row in picks) < 2 * min(row["p50_us"] for row in picks), "flat"
+    # A look at every site would cost a hundred times as much for 250 of them as for 2.
+    assert max(row["p50_us"] for row in picks) < 5 * min(row["p50_us"] for row in picks), "flat"
     changes = {row["case"].split(",")[0]: row["p50_ms"] for row in found if "p50_ms" in row}
-    assert changes["take over a frame"] < 30
-    assert changes["take over a document"] < 60
+    assert changes["take over a frame"] < 100
+    assert changes["take over a document"] < 200
