@@ -5,12 +5,13 @@ The EPP's own line moves up while the pool is not saturated. What it looks like 
 :mod:`grid.sim.virtual.gauges`.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from grid.sim.values import KV_THRESHOLD, QUEUE_THRESHOLD, Engine
+from grid.sim.values import KV_THRESHOLD, QUEUE_THRESHOLD, Engine, saturation
 from grid.sim.virtual.clock import Clock
 from grid.sim.virtual.work import Outcome, Request
 
@@ -146,7 +147,7 @@ class Site:
             self._start(request)  # what nearly always happens, sooner
         elif self.gone:
             self._turn_away(request, Outcome.UNREACHABLE)
-        elif not self.flow_control and not self.ready:
+        elif not self.ready and (self._unnoticed() or not self.flow_control):
             self._turn_away(request, Outcome.UNAVAILABLE)
         elif len(self.at_epp) >= MAX_QUEUED:
             self._turn_away(request, Outcome.SATURATED)
@@ -236,6 +237,13 @@ class Site:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
+    def _unnoticed(self) -> bool:
+        """Whether the EPP gives requests to endpoints that are all dead, since it does not know yet."""
+        engines = self.engines()
+        unnoticed = saturation(engines) < 1.0 if self.flow_control else any(not engine.stale for engine in engines)
+        self.met, self.begun = True, self.begun or unnoticed
+        return unnoticed
+
     def _turn_away(self, request: Request, outcome: Outcome) -> None:
         self._clock.after(0.0, self._tell, request, request.turn, outcome)
 
@@ -251,6 +259,7 @@ class Site:
         service, outcome = request.service, Outcome.ANSWERED
         if self.failing:
             service, outcome = ERROR_S, Outcome.FAILED
+            request.first_at = math.inf
         elif now < self._cold_until:
             service *= self._cold_factor
             request.first_at = now + request.first * self._cold_factor

@@ -10,6 +10,9 @@ from grid.sim.virtual.clock import Clock
 from grid.sim.virtual.site import Site
 from grid.sim.virtual.work import Done, Outcome, Request, Work
 
+_LOOK = 0.1
+"""s between two looks at a rate of 0."""
+
 
 class Entry(Protocol):
     """Where requests are sent: a gateway of ours, or one that goes by another rule."""
@@ -17,6 +20,28 @@ class Entry(Protocol):
     def send(self, request: Request, done: Done) -> None:
         """Take a request; ``done`` hears how it ends."""
         ...
+
+
+class Giving(Entry, Protocol):
+    """An entry from which requests may be taken back."""
+
+    def cancel(self, request: Request) -> None:
+        """The client of a request has gone; nothing where it has ended."""
+        ...
+
+
+class Impatient:
+    """An entry for clients that give up ``patience`` s after they have sent."""
+
+    def __init__(self, clock: Clock, entry: Giving, patience: float) -> None:
+        self._clock = clock
+        self._entry = entry
+        self._patience = patience
+
+    def send(self, request: Request, done: Done) -> None:
+        """Take a request; ``done`` hears how it ends."""
+        self._entry.send(request, done)
+        self._clock.after(self._patience, self._entry.cancel, request)
 
 
 def closed_loop(
@@ -52,7 +77,7 @@ def closed_loop(
         entry.send(work(rng), done)
 
     for client in range(clients):
-        clock.at(start + spread * client / clients, lambda client=client: begin(client))  # type: ignore[misc]
+        clock.at(start + spread * client / clients, begin, client)
 
 
 def poisson(
@@ -69,26 +94,32 @@ def poisson(
 ) -> None:
     """Arrivals at random, ``rate`` a second (a number, or one that changes with time), each at one of ``entries``.
 
-    ``shares``: how much of the traffic each entry has; None: all alike.
+    ``shares``: how much of the traffic each entry has; None: all alike. A ``rate`` that changes is asked at each
+    arrival for the way to the next one, so it should change slowly; while it is 0, it is asked again ten times a second.
     """
     bounds = list(accumulate(shares if shares is not None else [1.0] * len(entries)))
     total = bounds[-1]
 
     def arrive() -> None:
-        now = clock.now
-        if now >= until:
+        if clock.now >= until:
             return
-        a_second = rate(now) if callable(rate) else rate
-        clock.at(now + rng.expovariate(a_second), arrive)
+        following()
         request = work(rng)
         entries[bisect(bounds, rng.random() * total)].send(request, heard)
 
-    first = rate(start) if callable(rate) else rate
-    clock.at(start + rng.expovariate(first), arrive)
+    def following() -> None:
+        a_second = rate(clock.now) if callable(rate) else rate
+        if a_second > 0:
+            clock.after(rng.expovariate(a_second), arrive)
+        elif clock.now < until:
+            clock.after(_LOOK, following)
+
+    clock.at(start, following)
 
 
-def invisible(clock: Clock, site: Site, work: Work, *, rate: float, rng: random.Random) -> None:
-    """Traffic that reaches a site past all gateways, ``rate`` requests a second."""
+def invisible(clock: Clock, site: Site, work: Work, *, rate: float, rng: random.Random, bypass: bool = False) -> None:
+    """Traffic that reaches a site past all gateways, ``rate`` requests a second; with ``bypass`` past its EPP too."""
+    take = site.bypass if bypass else site.take
 
     def ignore(_: Request, __: Outcome) -> None:
         return None
@@ -97,6 +128,6 @@ def invisible(clock: Clock, site: Site, work: Work, *, rate: float, rng: random.
         clock.after(rng.expovariate(rate), arrive)
         request = work(rng)
         request.left = ignore
-        site.take(request)
+        take(request)
 
     clock.after(rng.expovariate(rate), arrive)
