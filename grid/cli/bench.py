@@ -26,11 +26,13 @@ class Bench(StrEnum):
     RENDER = "render"
     POLICY = "policy"
     PROPAGATE = "propagate"
+    CYCLE = "cycle"
     SCRAPE = "scrape"
     ADMISSION = "admission"
     GATEWAY = "gateway"
     PICK = "pick"
     SITES = "sites"
+    MEMORY = "memory"
 
 
 _SHORT = {
@@ -38,11 +40,13 @@ _SHORT = {
     Bench.RENDER: "Building, publishing and judging a document.",
     Bench.POLICY: "A pass over all providers and gateways.",
     Bench.PROPAGATE: "From publishing to the last gateway.",
+    Bench.CYCLE: "From a change on a site's page to the last gateway, in its parts.",
     Bench.SCRAPE: "Scraping one provider, and many.",
     Bench.ADMISSION: "What admission control adds to a request.",
     Bench.GATEWAY: "What the reference gateway adds to a request.",
     Bench.PICK: "Choosing a site.",
     Bench.SITES: "How sites are shared, over loopback.",
+    Bench.MEMORY: "What daemon, gateway, subscriber and admission hold in memory.",
 }
 _WITH_PAGE = (Bench.PARSE, Bench.SCRAPE)
 

@@ -27,7 +27,6 @@ from grid.sim.bench.growth import Better
 from grid.sim.bench.helpers import Helper, marks, shared_out
 
 NETWORK: Final = "bench"
-_MODEL: Final = "llama-3.1-70b"
 _LEAD: Final = 0.5
 """s until the first publication is due."""
 
@@ -173,13 +172,22 @@ def applied_at(followed: Sequence[Sequence[float]], place: Sequence[int]) -> flo
     )
 
 
-def document(gateway: str, candidates: int, turn: int) -> Document:
-    """A document of so many sites; with every turn the next one is full, so it takes no new sessions."""
-    full = turn % candidates
-    order = [number for number in range(candidates) if number != full]
-    entries = [_candidate(number, rank) for rank, number in enumerate(order)]
-    entries.append(_candidate(full, len(order), full=True))
-    plan = GatewayPlan(gateway, "site-0", Picker.SATURATION, tuple(entries))
+def document(gateway: str, sites: int, turn: int, *, models: int = 1) -> Document:
+    """A document of so many sites with so many models; with every turn the next site is full, so it comes last."""
+    full = turn % sites
+    order = [*(number for number in range(sites) if number != full), full]
+    plan = GatewayPlan(
+        gateway,
+        "site-0",
+        Picker.SATURATION,
+        tuple(
+            _candidate(
+                f"vendor/model-{model}-instruct", number, model * sites + place, full=number == full and sites > 1
+            )
+            for model in range(models)
+            for place, number in enumerate(order)
+        ),
+    )
     return render(
         Network(NETWORK, {}, {}, {}),
         Gateway(gateway, "site-0", picker=Picker.SATURATION),
@@ -188,19 +196,19 @@ def document(gateway: str, candidates: int, turn: int) -> Document:
     )
 
 
-def _candidate(number: int, rank: int, *, full: bool = False) -> Candidate:
+def _candidate(model: str, number: int, rank: int, *, full: bool) -> Candidate:
     site, cluster = f"site-{number}", f"site-{number}-pool"
     return Candidate(
         Kind.INFERENCE_MODEL,
-        _MODEL,
+        model,
         site,
         cluster,
         f"provider-{number}",
-        stable_id(Kind.INFERENCE_MODEL, _MODEL, site, cluster),
+        stable_id(Kind.INFERENCE_MODEL, model, site, cluster),
         AdmissionState.EXISTING_ONLY if full else AdmissionState.NEW_AND_EXISTING,
         Tier.CROSS_REGION,
         fresh=True,
         rank=rank,
-        selection_group=1 if full and rank else 0,
+        selection_group=1 if full else 0,
         traffic_weight=100,
     )

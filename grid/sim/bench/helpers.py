@@ -31,10 +31,17 @@ class Helper:
     def __init__(self, module: str, **options: Any) -> None:
         self._module = module
         self._heard = bytearray()
-        command = [sys.executable, "-m", f"grid.sim.bench.{module}", orjson.dumps(options).decode()]
+        command = [sys.executable, "-m", f"grid.sim.bench.{module}"]
         self._process = subprocess.Popen(  # noqa: S603 - a module of our own
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
+        # Not as an argument: a configuration may be longer than one can be.
+        self._tell(options)
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -64,11 +71,15 @@ class Helper:
 
     def ask(self, question: Any, within: float = 60.0) -> Any:
         """Say something and hear the answer."""
+        self._tell(question)
+        return self.hear(within)
+
+    def _tell(self, what: Any) -> None:
         if self._process.stdin is None:
             raise RuntimeError(f"{self._module} was started without a stdin")
-        self._process.stdin.write(orjson.dumps(question) + b"\n")
-        self._process.stdin.flush()
-        return self.hear(within)
+        with suppress(BrokenPipeError):  # how it ended is told to whoever listens
+            self._process.stdin.write(orjson.dumps(what) + b"\n")
+            self._process.stdin.flush()
 
     def close(self) -> None:
         """End it and whatever it started; returns once it is gone."""
@@ -85,9 +96,10 @@ class Helper:
 
 
 def play(part: Callable[[dict[str, Any]], Coroutine[Any, Any, None]]) -> None:
-    """Be such a process: run ``part`` with the options given."""
+    """Be such a process: run ``part`` with the options given, which are what the bench says first."""
+    options = orjson.loads(sys.stdin.buffer.readline())
     with quiet_logs():
-        asyncio.run(part(orjson.loads(sys.argv[1])))
+        asyncio.run(part(options))
 
 
 def say(value: Any) -> None:
