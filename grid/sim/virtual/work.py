@@ -114,12 +114,13 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Exponential durations of ``mean`` s."""
+    """Exponential durations of ``mean`` s; the first byte comes after ``first`` s (inf: with the last)."""
 
     mean: float
+    first: float = math.inf
 
     def __call__(self, rng: random.Random) -> Request:
-        return Request(rng.expovariate(1 / self.mean))
+        return Request(rng.expovariate(1 / self.mean), first=self.first)
 
 
 @dataclass(frozen=True, slots=True)
