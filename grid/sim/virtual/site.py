@@ -16,7 +16,7 @@ from grid.sim.virtual.clock import Clock
 from grid.sim.virtual.work import Outcome, Request
 
 ERROR_S: Final = 0.005
-"""s in which a broken engine answers with an error."""
+"""s in which an error is answered, or a connection refused."""
 TTL: Final = 60.0
 """s that a request may stand in the EPP's line."""
 MAX_QUEUED: Final = 5000
@@ -245,7 +245,7 @@ class Site:
         return unnoticed
 
     def _turn_away(self, request: Request, outcome: Outcome) -> None:
-        self._clock.after(0.0, self._tell, request, request.turn, outcome)
+        self._clock.after(ERROR_S, self._tell, request, request.turn, outcome)
 
     def _tell(self, request: Request, turn: int, outcome: Outcome) -> None:
         if request.turn == turn:

@@ -95,7 +95,7 @@ def poisson(
     """Arrivals at random, ``rate`` a second (a number, or one that changes with time), each at one of ``entries``.
 
     ``shares``: how much of the traffic each entry has; None: all alike. A ``rate`` that changes is asked at each
-    arrival for the way to the next one, so it should change slowly; while it is 0, it is asked again ten times a second.
+    arrival for the way to the next one, so it should change slowly; while it is 0, it is asked ten times a second.
     """
     bounds = list(accumulate(shares if shares is not None else [1.0] * len(entries)))
     total = bounds[-1]

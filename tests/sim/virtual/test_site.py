@@ -164,6 +164,7 @@ def test_a_pool_without_endpoints_holds_who_comes_for_a_minute() -> None:
     site.kill()
     at_once = send(1.0)
     clock.run(0.1)
+    assert ends.at == {at_once: ERROR_S}
     assert ends.outcomes == {at_once: Outcome.UNAVAILABLE}, "the EPP has not noticed yet"
     clock.run(1.0)
     held = send(1.0)
@@ -192,7 +193,7 @@ def test_the_line_has_an_end() -> None:
     for _ in range(6 + MAX_QUEUED):
         send(1e6)
     one_more = send(1.0)
-    clock.run(0.0)
+    clock.run(0.1)
     assert ends.outcomes == {one_more: Outcome.SATURATED}
     assert site.waiting == 5 + MAX_QUEUED
 
@@ -205,7 +206,7 @@ def test_without_flow_control_everybody_waits_at_the_engines_and_nobody_where_th
     assert {ends.outcomes[one] for one in waiting} == {Outcome.UNAVAILABLE}
     clock.run(5.0)
     late = send(1.0)
-    clock.run(5.0)
+    clock.run(5.1)
     assert ends.outcomes[late] is Outcome.UNAVAILABLE
 
 
@@ -226,7 +227,7 @@ def test_a_vanished_site_answers_nothing() -> None:
     site.vanish()
     assert {ends.outcomes[one] for one in held} == {Outcome.BROKEN}
     late = send(1.0)
-    clock.run(0.0)
+    clock.run(0.1)
     assert ends.outcomes[late] is Outcome.UNREACHABLE
 
 
