@@ -5,6 +5,8 @@ All of one network share a hash tag, so a Redis Cluster keeps them in one slot.
 
 INLINE_LIMIT = 32 * 1024
 """Bytes up to which an announcement carries the document itself."""
+INLINE_AT_ONCE = 64 * 1024
+"""Bytes of documents published together up to which they are carried: all of them pass by every gateway."""
 HEARTBEATS = 3
 """Intervals without a frame after which a link counts as dead; a stored frame expires after as many."""
 

@@ -11,7 +11,7 @@ import orjson
 
 from grid.bus import scripts
 from grid.bus.connect import Connection
-from grid.bus.keys import HEARTBEATS, INLINE_LIMIT
+from grid.bus.keys import HEARTBEATS, INLINE_AT_ONCE, INLINE_LIMIT
 from grid.bus.lease import MAX_NUMBER, LeaderLease
 from grid.bus.order import NOWHERE, Position
 from grid.bus.reports import Report
@@ -98,12 +98,18 @@ class Publisher(Store):
         if not documents:
             return []
         seen = await self._check([document.gateway for document in documents], lease)
+        sizes = (
+            len(one.body)
+            for one, held in zip(documents, seen, strict=True)
+            if one.revision != held.revision or self._overtaken(one.gateway, held, lease)
+        )
+        inline = sum(sizes) <= INLINE_AT_ONCE
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def bring(document: Document, held: _Seen) -> Published:
             async with turns:
                 why = reason if isinstance(reason, str) else reason[document.gateway]
-                return await self._bring(document, held, lease, why)
+                return await self._bring(document, held, lease, why, inline=inline)
 
         results = await asyncio.gather(
             *(bring(document, held) for document, held in zip(documents, seen, strict=True)), return_exceptions=True
@@ -151,7 +157,9 @@ class Publisher(Store):
         answer = await self._run(scripts.CHECK, [self.keys.overlay(gateway) for gateway in gateways], [], lease)
         return [_seen(fields) for fields in answer[1:]]
 
-    async def _bring(self, document: Document, seen: _Seen, lease: LeaderLease, reason: str) -> Published:
+    async def _bring(
+        self, document: Document, seen: _Seen, lease: LeaderLease, reason: str, *, inline: bool
+    ) -> Published:
         for _ in range(ATTEMPTS):
             force = self._overtaken(document.gateway, seen, lease)
             if seen.revision == document.revision and not force:
@@ -178,7 +186,7 @@ class Publisher(Store):
                         Position(lease.epoch, version),
                         document.revision,
                         previous=seen.revision,
-                        document=data,
+                        document=data if inline else None,
                     ),
                 ],
                 lease,
@@ -241,15 +249,15 @@ class Publisher(Store):
         return datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds")
 
 
-def announcement(gateway: str, position: Position, revision: str, *, previous: str, document: bytes) -> bytes:
-    """The message on the channel of overlays: ``gateway`` first, the document as a JSON string where it is small.
+def announcement(gateway: str, position: Position, revision: str, *, previous: str, document: bytes | None) -> bytes:
+    """The message on the channel of overlays: ``gateway`` first; a ``document`` that is small as a JSON string.
 
     A string, not an object: whoever reads it gets the very bytes that lie in Redis.
     """
     message: dict[str, Any] = {"gateway": gateway, **position._asdict(), "revision": revision}
     if previous:
         message["previous_revision"] = previous
-    if len(document) <= INLINE_LIMIT:
+    if document is not None and len(document) <= INLINE_LIMIT:
         message["document"] = document.decode()
     return orjson.dumps(message)
 

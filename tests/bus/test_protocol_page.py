@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from grid.bus import Connection, LeaderLease, Publisher, Report, Store
-from grid.bus.keys import INLINE_LIMIT, Keys
+from grid.bus.keys import INLINE_AT_ONCE, INLINE_LIMIT, Keys
 from grid.bus.reports import write_report
 from grid.model import BusError, Drain
 from tests.bus.conftest import Connect
@@ -84,6 +84,7 @@ def test_every_key_of_the_code_is_on_the_page() -> None:
     for name in names:
         assert f"`{name.replace('{{N}}', '{N}')}`" in PAGE
     assert f"at most {INLINE_LIMIT // 1024} KiB" in PAGE
+    assert f"together at most {INLINE_AT_ONCE // 1024} KiB" in PAGE
 
 
 class PlainClient:

@@ -7,10 +7,11 @@ import pytest
 
 from grid.bus import Connection, LeaderLease, Position, Publisher, Report
 from grid.bus.holding import Announcement, read_announcement
+from grid.bus.keys import INLINE_AT_ONCE, INLINE_LIMIT
 from grid.bus.publisher import ATTEMPTS
 from grid.bus.scripts import Script
 from grid.model import BusError, Drain, LeaseError, Reason
-from grid.overlay import Outcome, Scope, signing, verify
+from grid.overlay import Document, Outcome, Scope, signing, verify
 from tests.bus.conftest import Connect
 from tests.bus.documents import document, frame
 from tests.support.redis_server import RedisServer, RedisServers, free_port
@@ -65,6 +66,27 @@ async def test_versions_rise_and_name_the_revision_before(lease: LeaderLease, pu
     assert [entry.version for entry in await publisher.history("edge")] == [3, 2, 1]
     assert [entry.version for entry in await publisher.history("edge", 2)] == [3, 2]
     assert publisher.positions == {"edge": results[-1].position}
+
+
+async def test_many_documents_at_once_are_announced_without_them(
+    bus: Connection, lease: LeaderLease, publisher: Publisher
+) -> None:
+    names = ("a", "b", "c", "d")
+    feed = await bus.subscribe(bus.keys.overlays)
+
+    async def carried(*documents: Document, changed: int) -> list[bool]:
+        await publisher.publish_all(documents, lease, "test")
+        heard = [read_announcement((await asyncio.wait_for(feed.next(), PATIENCE))[1]) for _ in range(changed)]
+        assert all(isinstance(one, Announcement) for one in heard)
+        return [one.document is not None for one in heard if isinstance(one, Announcement)]
+
+    large = [document(1, gateway=name, candidates=80) for name in names]
+    assert len(large[0].body) < INLINE_LIMIT < INLINE_AT_ONCE < sum(len(one.body) for one in large)
+    assert await carried(*large, changed=4) == [False] * 4
+    assert await carried(*(document(2, gateway=name) for name in names), changed=4) == [True] * 4, "small ones"
+    again = [document(3, gateway="a", candidates=80), *(document(2, gateway=name) for name in names[1:])]
+    assert await carried(*again, changed=1) == [True], "only what changes is counted"
+    await feed.aclose()
 
 
 async def test_the_same_revision_costs_no_version(bus: Connection, lease: LeaderLease, publisher: Publisher) -> None:
