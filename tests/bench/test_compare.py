@@ -148,13 +148,27 @@ def test_what_time_does_not_suffice_for_is_left_out() -> None:
     assert asked[1] == room.LONGEST
 
 
+def test_what_was_no_worse_once_before_is_no_fault() -> None:
+    kept = Figure(10.0, Better.LESS, worst=20.0)
+    assert Figure(20.0, Better.LESS).verdict(kept) is Verdict.SAME
+    assert Figure(20.1, Better.LESS).verdict(kept) is Verdict.WORSE
+    assert Figure(12.0, Better.LESS).verdict(Figure(10.0, Better.LESS, worst=10.5)) is Verdict.SAME
+    assert Figure(4.9, Better.MORE).verdict(Figure(10.0, Better.MORE, worst=5.0)) is Verdict.WORSE
+    flat = Figure(0.0, Better.LESS, exponent=True, worst=0.3)
+    assert Figure(0.3, Better.LESS, exponent=True).verdict(flat) is Verdict.SAME
+    assert Figure(0.31, Better.LESS, exponent=True).verdict(flat) is Verdict.WORSE
+
+
 def test_a_baseline_keeps_the_figure_in_the_middle(tmp_path: Path) -> None:
     runs = [
         [row("a", ratio, "more"), growth("g", exponent)] for ratio, exponent in ((5.0, 0.3), (1.0, 0.1), (4.0, 0.2))
     ]
     found, failed = measured(["pick", "gateway"], measure=measuring(pick=iter(runs), gateway=iter([[]])))
     assert failed == {"gateway": "ImportError: no such thing"}
-    assert {case: figure.value for case, figure in found["pick"].items()} == {"a": 4.0, "g": 0.2}
+    assert {case: (figure.value, figure.worst) for case, figure in found["pick"].items()} == {
+        "a": (4.0, 1.0),
+        "g": (0.2, 0.3),
+    }
     file = tmp_path / "baseline.json"
     room.write(file, Baseline(found))
     assert room.read(file) == Baseline(found, room.PYTHON)

@@ -267,16 +267,35 @@ subscribers; the ratio is publishing and applying together over it.
     Section(
         "memory",
         "Memory",
-        "What processes hold.",
+        """\
+What a process holds (rss, peak), and what each provider, document, subscriber or waiting request adds to one (grown).
+Each part is measured in a process of its own, and its peer in another one. Of daemons the ratio is that of whole
+processes, as imports and interpreter are most of it; where only `grown` is compared, of that. A page is read as a
+scrape reads it, streamed; its peer unpacks it as a whole, and `extra` is what it takes meanwhile.
+""",
+        (
+            "case",
+            "rss_mb",
+            "peak_mb",
+            "extra_mb",
+            "grown_kb",
+            "peer",
+            "peer_rss_mb",
+            "peer_peak_mb",
+            "peer_extra_mb",
+            "peer_grown_kb",
+            "ratio",
+            "better",
+        ),
     ),
     Section(
         "sites",
         "Sharing sites",
         """\
 Reference gateways, a daemon, an embedded bus and simulated sites of 16, 16 and 8 slots on loopback. Clients are
-a closed loop, as in the published set-up, and the peer is all of them, or all slots, busy all the time. `met
-full` is the part of the requests that came to a site whose every slot was taken. In the last case a site has
-just died with 20 of 36 clients at work.
+a closed loop, as in the published set-up, and the peer is all of them, or all slots, busy all the time.
+`met full` is the part of the requests that came to a site whose every slot was taken. In the last case a site
+has just died with 20 of 36 clients at work.
 """,
         (
             "case",
@@ -307,7 +326,8 @@ several turns: 0 does not depend on the size, 1 is in proportion to it. A fixed 
 FOOT: Final = """\
 ## What choosing well is worth
 
-`grid simulate stale` runs the gateways' own code against sites whose numbers are seconds old, `grid simulate
-partition` the published table of three sites of 128, 128 and 64 slots, `grid simulate admission` interactive
-requests beside 500 batch ones. [gateway](gateway.md) and [flow](flow.md) say what they show.
+`grid simulate stale` runs the gateways' own code against sites whose numbers are seconds old,
+`grid simulate partition` the published table of three sites of 128, 128 and 64 slots, `grid simulate admission`
+interactive requests beside 500 batch ones. [balancing](balancing.md), [gateway](gateway.md) and [flow](flow.md) say what they
+show.
 """
