@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -16,6 +17,8 @@ COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 STRIPES: Final = ("-", "--", "-.", (0, (1, 1)))
 SIZE: Final = (8.0, 3.6)
 """Inches."""
+_TITLE: Final = 90
+"""Letters that a line of a title has room for."""
 _GREY: Final = "#8a8a8a"
 _STYLE: Final[Mapping[Any, Any]] = {
     "svg.hashsalt": "grid",
@@ -56,7 +59,7 @@ def save(folder: Path, pictures: Mapping[str, Picture]) -> list[Path]:
 
 
 def _draw(axes: Axes, picture: Picture) -> None:
-    axes.set_title(picture.title, loc="left")
+    axes.set_title(fill(picture.title, _TITLE), loc="left")
     if isinstance(picture, Shares):
         _shares(axes, picture)
     elif isinstance(picture, Waits):
