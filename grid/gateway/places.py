@@ -76,7 +76,7 @@ class Place:
     def sure_changed(self, surely_over: bool) -> None:
         """See :class:`grid.gateway.target.Member`."""
         if self.group is not None:
-            self.group.route.sure += 1 if surely_over else -1
+            self.group.sure_changed(self, surely_over)
 
 
 def _nowhere() -> Place:

@@ -10,8 +10,8 @@ Within the first group that has a provider with room:
 where estimates cannot be trusted, all of a group count as having room while one has (to leave out those that seem full
 makes 64 gateways rush to the rest: 200 ms mean wait instead of 60 in column B of ``grid simulate stale``);
 and where no group has room, one draw by capacity among the healthy of all groups that tie on the best known queue,
-and when that one is past the overflow bound, one among all that are not. Two choices on a corrected number beat the
-least stale number and every ranking (``grid simulate stale`` shows it).
+and when that one is past the overflow bound, one among all that are not, or that are not for certain. Two choices on a
+corrected number beat the least stale number and every ranking (``grid simulate stale`` shows it).
 
 Order of the random words, so that picks can be replayed anywhere (``schemas/vectors/README.md`` says it in full): one
 number holds the cells of both draws, the first in its lower half; a cell that more than one member shares takes the
@@ -92,6 +92,10 @@ class Group:
         """``place`` went above the overflow bound, or came back below it."""
         self.route.over_changed(self.offset + place.spot, 0 if is_over else place.target.weight)
 
+    def sure_changed(self, place: Place, surely_over: bool) -> None:
+        """It has become certain that ``place`` is above that bound, or it no longer is."""
+        self.route.sure_changed(self.offset + place.spot, 0 if surely_over else place.target.weight)
+
     def two(self, first: Place, second: Place, word: int, bits: Bits) -> tuple[Place, Place]:
         """The two drawn, when what stands in the two cells of ``word`` is not two distinct ones with room."""
         wheel = self.wheel
@@ -128,7 +132,19 @@ class SaturationRoute:
     ``sheds`` False: nothing is ever refused for load here, because admission control in front does that.
     """
 
-    __slots__ = ("_bits", "_tied", "_under", "front", "groups", "over", "places", "shedding", "sheds", "sure")
+    __slots__ = (
+        "_bits",
+        "_tied",
+        "_under",
+        "_unsure",
+        "front",
+        "groups",
+        "over",
+        "places",
+        "shedding",
+        "sheds",
+        "sure",
+    )
 
     def __init__(
         self, tiers: Sequence[Sequence[Place]], bits: Bits, *, sheds: bool = True, shedding: bool = False
@@ -155,6 +171,7 @@ class SaturationRoute:
         self._under = Odds(self.places, [0 if target.is_over else target.weight for target in targets])
         if self.sheds:
             self.shedding = judge(self.shedding, targets)
+        self._unsure = Odds(self.places, [0 if target.surely_over else target.weight for target in targets])
         self.face()
 
     def face(self) -> None:
@@ -165,6 +182,11 @@ class SaturationRoute:
         """The place at ``spot`` may be given ``weight`` where nobody has room: 0 once it is past the overflow bound."""
         self.over += 1 if not weight else -1
         self._under.put(spot, weight)
+
+    def sure_changed(self, spot: int, weight: int) -> None:
+        """It has become certain that the place at ``spot`` is past that bound (``weight`` 0), or it no longer is."""
+        self.sure += 1 if not weight else -1
+        self._unsure.put(spot, weight)
 
     def refusal(self) -> RoutingError | None:
         """Why new work is refused now, whoever asks; None while it is not."""
@@ -208,6 +230,8 @@ class SaturationRoute:
         place = self._tied.at(self._bits(WORD))
         if place.target.is_over and self.over < len(self.places):
             place = self._under.at(self._bits(WORD))
+        elif place.target.surely_over and self.sure < len(self.places):
+            place = self._unsure.at(self._bits(WORD))
         return decided(place, None, "last_resort")
 
 
@@ -258,7 +282,10 @@ def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
             return decided(room[0], None, "only_one")
     places = [place for tier in tiers for place in tier]
     place = Line(*_shortest(places)).at(bits(WORD))
-    under = [place for place in places if not place.target.is_over]
-    if place.target.is_over and under:
-        place = Line(under, [place.target.weight for place in under]).at(bits(WORD))
+    if place.target.is_over:
+        under = [one for one in places if not one.target.is_over] or [
+            one for one in places if not one.target.surely_over
+        ]
+        if under and place not in under:
+            place = Line(under, [one.target.weight for one in under]).at(bits(WORD))
     return decided(place, None, "last_resort")

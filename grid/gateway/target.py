@@ -154,7 +154,7 @@ class Target:
         certain, start = scale if proven is None else proven, held if told is None else told
         if (certain, start) != (scale, held):
             own_at_overflow = own_at_sample + (self._overflow * self.capacity - start) / certain
-            self._sure_at = self._base + self._step * own_at_overflow
+            self._sure_at = max(self._overflow, self._base + self._step * own_at_overflow)
         self._floor = max(0.0, kv_pressure)
         self.trusted = trusted
         self.known = True

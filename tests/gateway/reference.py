@@ -19,6 +19,7 @@ class Provider:
     estimate: float
     has_room: bool
     is_over: bool
+    surely_over: bool
     known: bool
     trusted: bool
     saturation: float | None
@@ -66,8 +67,11 @@ def choose(providers: Sequence[Provider], bits: Bits) -> tuple[str, str]:
     best = min(known) if known else None
     found = draw([one for tier in tiers(providers) for one in tier if one.queue == best], bits)
     under = [one for tier in tiers(providers) for one in tier if not one.is_over]
+    unsure = [one for tier in tiers(providers) for one in tier if not one.surely_over]
     if found.is_over and under:
         found = draw(under, bits)
+    elif found.surely_over and unsure:
+        found = draw(unsure, bits)
     return "last_resort", found.site
 
 

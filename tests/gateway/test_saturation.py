@@ -301,6 +301,7 @@ def test_the_fast_path_is_the_book(fleet: tuple[list[int], list[ProviderSignal],
                 target.estimate,
                 target.has_room,
                 target.is_over,
+                target.surely_over,
                 target.known,
                 target.trusted,
                 target.saturation,
@@ -345,6 +346,7 @@ def test_what_is_kept_up_to_date_is_what_building_anew_gives(
             ],
             [group.odds._sums for group in route.groups],
             route._under._sums,
+            route._unsure._sums,
         ]
 
     kept = state()
