@@ -34,6 +34,13 @@ from grid.daemon import main
 sys.exit(main(pathlib.Path(sys.argv[1])))
 """
 
+FROZEN = """
+import gc, sys, pathlib
+from grid.daemon import main
+code = main(pathlib.Path(sys.argv[1]))
+sys.exit(code or (0 if gc.get_freeze_count() > 10_000 else 9))
+"""
+
 
 @dataclass
 class Process:
@@ -203,3 +210,8 @@ async def test_the_log_holds_no_secret_and_one_sentence_per_change(redis: RedisS
             sentences = [line["event"] for line in log if "providers open" in str(line["event"])]
             assert len(sentences) == 1, "what changes nothing is not said at INFO"
             assert "published edge" in str(sentences[0])
+
+
+async def test_what_was_imported_is_kept_from_the_garbage_collector(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving("east") as pages, process(Fleet(pages, redis.url, tmp_path, ("east",)), FROZEN) as one:
+        assert await one.told(signal.SIGTERM) == 0

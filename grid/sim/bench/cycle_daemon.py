@@ -9,6 +9,7 @@ they are looked up. All of the daemon's work is on one thread, so what was noted
 """
 
 import asyncio
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import monotonic
@@ -81,6 +82,7 @@ class Trace:
 
 
 async def _run(options: dict[str, Any]) -> None:
+    gc.freeze()  # as the process of ``grid run`` does
     config = parse(options["config"])
     trace, daemon = Trace(), Daemon(config)
     with trace.running():

@@ -6,6 +6,7 @@ gateway it waits until all have got so far, or 10 s, and tells what each has app
 """
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from time import monotonic
@@ -65,6 +66,7 @@ class _Bare:
 
 
 async def _follow(options: dict[str, Any]) -> None:
+    gc.freeze()  # as the reference gateway's process does
     network, folder = options["network"], options["folder"]
     path = embedded_socket(network, folder)
     async with AsyncExitStack() as stack:

@@ -7,6 +7,7 @@ and after; for pages the most it ever held.
 """
 
 import asyncio
+import gc
 import gzip
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ _LOOK: Final = 0.05
 async def _daemon(options: dict[str, Any]) -> None:
     allow_files()
     before = resident()
+    gc.freeze()  # as the process of ``grid run`` does
     daemon = Daemon(parse(options["config"]))
     try:
         await daemon.start()
