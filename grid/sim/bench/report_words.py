@@ -328,6 +328,6 @@ FOOT: Final = """\
 
 `grid simulate stale` runs the gateways' own code against sites whose numbers are seconds old,
 `grid simulate partition` the published table of three sites of 128, 128 and 64 slots, `grid simulate admission`
-interactive requests beside 500 batch ones. [balancing](balancing.md), [gateway](gateway.md) and [flow](flow.md) say what they
-show.
+interactive requests beside 500 batch ones. [balancing](balancing.md), [gateway](gateway.md) and [flow](flow.md) say
+what they show.
 """
