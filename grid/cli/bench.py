@@ -33,6 +33,7 @@ class Bench(StrEnum):
     PICK = "pick"
     SITES = "sites"
     MEMORY = "memory"
+    SIMULATE = "simulate"
 
 
 _SHORT = {
@@ -47,6 +48,7 @@ _SHORT = {
     Bench.PICK: "Choosing a site.",
     Bench.SITES: "How sites are shared, over loopback.",
     Bench.MEMORY: "What daemon, gateway, subscriber and admission hold in memory.",
+    Bench.SIMULATE: "How many requests a second the simulator gets through.",
 }
 _WITH_PAGE = (Bench.PARSE, Bench.SCRAPE)
 

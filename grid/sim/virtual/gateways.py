@@ -126,11 +126,13 @@ class SimGateway:
             return
         ticket = request.ticket = core.arrive(self._clock.now, MODEL, request.band, tenant=request.tenant)
         self._waiting[ticket] = request
+        news = core.collect()
         if ticket.state is State.QUEUED:
             self._arm(ticket.expires_at)
-            self._deliver(core.collect())
         else:
-            self._deliver([ticket, *core.collect()])
+            news = [ticket, *news]
+        if news:
+            self._deliver(news)
 
     def cancel(self, request: Request) -> None:
         """The client of a request has gone, wherever it is; nothing happens where it has ended."""
@@ -171,9 +173,12 @@ class SimGateway:
         """Send to a provider at which it is counted already."""
         request.decision = decision
         target = decision.place.target
-        if self.core is not None:
-            self.core.bind(self._clock.now, request.ticket, target.key)
-            self._deliver(self.core.collect())
+        core = self.core
+        if core is not None:
+            core.bind(self._clock.now, request.ticket, target.key)
+            news = core.collect()
+            if news:
+                self._deliver(news)
         self.sites[target.site].send(request)
 
     def _left(self, request: Request, outcome: Outcome) -> None:
@@ -220,15 +225,15 @@ class SimGateway:
     def _finish(self, request: Request, outcome: Outcome) -> None:
         request.decision = None
         if self.core is not None:
-            self._deliver(self.core.finished(self._clock.now, request.ticket))
+            news = self.core.finished(self._clock.now, request.ticket)
+            if news:
+                self._deliver(news)
         request.done(request, outcome)
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
     def _deliver(self, news: News) -> None:
         """Hand on what the core has decided, one after the other: what one does may be news of others."""
-        if not news:
-            return
         self._news.extend(news)
         if self._delivering:
             return
