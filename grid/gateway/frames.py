@@ -72,7 +72,9 @@ class FrameReader:
                     usual[id(peers)] = _usual(peers, signals)
                 capacity = usual[id(peers)]
             if signal is None or not self._take(target, signal, sight, capacity, reported[target.key]):
-                target.forget(sight.scale, capacity)
+                # The only gateway knows by its own count what all gateways have there.
+                alone = sight.frame.instances == 1
+                target.forget(1.0 if alone else sight.scale, capacity, trusted=alone)
 
     def _take(self, target: Target, signal: ProviderSignal, sight: Sight, size: float | None, reported: float) -> bool:
         """Take over the load that ``signal`` tells, if it does; ``size`` is the capacity to count with.
@@ -93,7 +95,7 @@ class FrameReader:
             held = told * (size or 1.0)
         lag = MEANS_LAG if signal.held_source == HeldSource.ENGINE else 0.0
         counted_at, page = sampled_at - lag, held
-        if doubted := reported - page > max(_SLACK, page):
+        if reported - page > max(_SLACK, page):
             counted_at, held = sight.received_at - REPORTS_AGE, reported
         own = self._own.at(target, counted_at, sight.now)
         if self._on_estimate_error is not None and _newer(target, sampled_at):
@@ -105,8 +107,8 @@ class FrameReader:
             own_at_sample=own,
             scale=sight.scale,
             proven=sight.proven,
-            # Reports outlive a gateway that has crashed, so they alone refuse nobody.
-            told=max(page, own) if doubted else None,
+            # Reports outlive a gateway that has crashed, and answers whose client reads slowly: they refuse nobody.
+            told=page,
             kv_pressure=kv / ceiling if kv is not None and ceiling else 0.0,
             trusted=sight.reliable,
             saturation=saturation,

@@ -43,12 +43,13 @@ class Target:
     ``own``: requests of this gateway in flight there; ``begun``: requests ever sent there. ``estimate``: its load as
     picks compare it; ``has_room``: whether that is below ``spill``; ``is_over``: whether its saturation alone, KV
     pressure aside, is known and above ``overflow``; ``surely_over``: whether it is so by what is certain. ``known``: a
-    frame within the freshness bound tells its load; ``trusted``: and the scale is below its cap. ``capacity`` in
-    requests, ``weight`` the same for draws; ``sized``: whether that is more than the 1 which stands in where nobody's
-    capacity is known; ``firm``: whether it is a limit too, which a capacity is not that was only learned from what ran,
-    until something queues at it. Without a size, or where that is not firm, nothing is full. ``expires``: monotonic s
-    at which the sample passes its bound; ``sampled_at``: when it was taken, None without one. ``dead``: the newest
-    frame says that nothing is ready there; ``set_back``: used last, for that or its ``health``.
+    frame within the freshness bound tells its load; ``trusted``: and the scale is below its cap, or this is the only
+    gateway. ``capacity`` in requests, ``weight`` the same for draws; ``sized``: whether that is more than the 1 which
+    stands in where nobody's capacity is known; ``firm``: whether it is a limit too, which a capacity is not that was
+    only learned from what ran, until something queues at it. Without a size, or where that is not firm, nothing is
+    full. ``expires``: monotonic s at which the sample passes its bound; ``sampled_at``: when it was taken, None without
+    one. ``dead``: the newest frame says that nothing is ready there; ``set_back``: used last, for that or its
+    ``health``.
     """
 
     __slots__ = (
@@ -164,7 +165,7 @@ class Target:
         self.sampled_at = sampled_at
         self._settle()
 
-    def forget(self, scale: float, capacity: float | None = None) -> None:
+    def forget(self, scale: float, capacity: float | None = None, *, trusted: bool = False) -> None:
         """No load is known: only what this gateway has in flight still counts, against ``capacity`` (None: unknown).
 
         Places are not told, as with :meth:`rebase`.
@@ -172,7 +173,8 @@ class Target:
         self._size(capacity)
         self._step = scale / self.capacity
         self._base = self._floor = 0.0
-        self.trusted = self.known = False
+        self.trusted = trusted
+        self.known = False
         self.saturation = self.queue = self.sampled_at = None
         self.expires = math.inf
         self._settle()

@@ -49,6 +49,19 @@ def test_a_page_that_tells_less_than_gateways_have_there_is_not_believed() -> No
     assert estimates(made)[0] == pytest.approx(0.45), "half of it is of another moment, and no lie"
 
 
+def test_the_only_gateway_trusts_its_own_count_where_no_load_is_told() -> None:
+    made = router(0, 0, 0)
+    made.observe(frame(signal(0, None), signal(1, None), signal(2, None), gateways={"edge": (1, 3)}), 100.0)
+    hold(made, 0, 10)
+    hold(made, 1, 10)
+    assert [(target.estimate, target.trusted, target.has_room) for target in made.targets] == [
+        (1.0, True, False),
+        (1.0, True, False),
+        (0.0, True, True),
+    ]
+    assert {made.pick("llama").site for _ in range(20)} == {"s2"}
+
+
 def test_reports_alone_refuse_nobody() -> None:
     made = router(0)
     made.observe(frame(signal(0, 0.0), gateways={"crashed": (1, 20)}), 100.0)
