@@ -28,8 +28,8 @@ WAIT: Final = 28.0
 OVERFLOW: Final = 1.25
 INTERVAL: Final = 2.0
 LOSS_KNOWN: Final = 2.3
-"""s until a loss is known everywhere: a scrape interval, 20 ms each for scrape and pass, a frame at once (100 ms at most
-after the last), 5 ms to the gateways; and one look of 100 ms."""
+"""s until a loss is known everywhere: a scrape interval, 20 ms each for scrape and pass, at most 100 ms to the frame
+that goes out at once, 5 ms to the gateways; and one look of 100 ms."""
 
 
 @dataclass(frozen=True, slots=True)
