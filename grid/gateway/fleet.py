@@ -4,6 +4,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from grid.gateway.target import MAX_SCALE, Target
@@ -16,6 +17,9 @@ KEEP: Final = 60.0
 
 WINDOW: Final = 3.0
 """s over which the own total is averaged for the share: what gateways say of themselves is up to this old."""
+
+PACE: Final = 15.0
+"""s over which it is seen how fast requests come and go: even a gateway with one a second has begun a dozen by then."""
 
 
 def scale_of(own: float, fleet: float, instances: int) -> tuple[float, bool]:
@@ -47,13 +51,14 @@ def proven_of(own: float, fleet: float, scale: float) -> float:
 class OwnCounts:
     """A ring of what this gateway had in flight at each target, by time. Recorded off the request path."""
 
-    __slots__ = ("_layout", "_records", "_targets", "_times", "_totals")
+    __slots__ = ("_begun", "_layout", "_records", "_targets", "_times", "_totals")
 
     def __init__(self) -> None:
         self._targets: tuple[Target, ...] = ()
         self._layout: dict[Target, int] = {}
         self._times: deque[float] = deque()
         self._totals: deque[int] = deque()
+        self._begun: deque[int] = deque()
         self._records: deque[tuple[dict[Target, int], list[int]]] = deque()
 
     def follow(self, targets: Sequence[Target]) -> None:
@@ -66,16 +71,31 @@ class OwnCounts:
         counts = [target.own for target in self._targets]
         self._times.append(max(now, self._times[-1]) if self._times else now)
         self._totals.append(sum(counts))
+        self._begun.append(sum([target.begun for target in self._targets]))
         self._records.append((self._layout, counts))
         while self._times[0] < now - KEEP:
             self._times.popleft()
             self._totals.popleft()
+            self._begun.popleft()
             self._records.popleft()
 
     def total(self, now: float) -> float:
         """Mean requests in flight at all targets over the last ``WINDOW`` s; before any record, those of now."""
         recent = list(self._totals)[bisect_right(self._times, now - WINDOW) :]
         return sum(recent) / len(recent) if recent else float(sum(target.own for target in self._targets))
+
+    def turnover(self, now: float) -> float | None:
+        """The part of this gateway's requests that ended per second in the last ``PACE`` s, by Little's law.
+
+        That is begun per second / in flight on average. None where there was nothing to see it by.
+        """
+        start = bisect_right(self._times, now - PACE)
+        in_flight = sum(islice(self._totals, start, None))
+        if not in_flight:
+            return None
+        begun = self._begun[-1] - self._begun[start]
+        seconds = self._times[-1] - self._times[start]
+        return begun / seconds / in_flight * (len(self._times) - start) if begun > 0 and seconds > 0 else None
 
     def at(self, target: Target, moment: float, now: float) -> float:
         """Requests in flight at ``target`` at ``moment``, in proportion between the records around it.

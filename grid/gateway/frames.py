@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,12 @@ _SLACK: Final = 5.0
 _SAME_SAMPLE: Final = 0.1
 """s within which two frames tell of one sample: ages jitter on their way."""
 
+RAMP: Final = 60.0
+"""s in which a site that has joined, or is back, stops to be compared as if it were as busy as its peers."""
+
+_FIRST: Final = 0.98
+"""The part of its peers' load that it is given at first: below it, so that it wins against one that is like them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sight:
@@ -43,6 +49,7 @@ class Sight:
     proven: float
     reliable: bool
     peers: Peers
+    turnover: float | None = None
 
 
 class FrameReader:
@@ -61,6 +68,7 @@ class FrameReader:
         for gateway in sight.frame.gateways.values():
             reported.update(gateway.in_flight)
         usual: dict[int, float | None] = {}
+        settled = {target for target in targets if target.known and not target.dead}
         for target in targets:
             signal = signals.get((target.site, target.cluster))
             target.dead = signal is not None and signal.ready == 0
@@ -75,6 +83,8 @@ class FrameReader:
                 # The only gateway knows by its own count what all gateways have there.
                 alone = sight.frame.instances == 1
                 target.forget(1.0 if alone else sight.scale, capacity, trusted=alone)
+        if len(settled) < len(targets) or any(sight.now < target.joined + RAMP for target in targets):
+            _ramp(sight, targets, settled)
 
     def _take(self, target: Target, signal: ProviderSignal, sight: Sight, size: float | None, reported: float) -> bool:
         """Take over the load that ``signal`` tells, if it does; ``size`` is the capacity to count with.
@@ -115,8 +125,41 @@ class FrameReader:
             queue=_amount(signal.queue),
             expires=expires,
             sampled_at=sampled_at,
+            turnover=sight.turnover,
         )
         return True
+
+
+def _ramp(sight: Sight, targets: Sequence[Target], settled: Collection[Target]) -> None:
+    """Have those that joined count as busy as their peers, less and less; ``settled``: who was in use before.
+
+    Not where half of a capability or more is new: there is nobody then to spare it for.
+    """
+    means: dict[int, float | None] = {}
+    for target in targets:
+        if not target.known or target.dead:
+            continue
+        if target not in settled:
+            target.joined = sight.now
+        left = 1 - (sight.now - target.joined) / RAMP
+        if left <= 0:
+            continue
+        peers = sight.peers(target)
+        if id(peers) not in means:
+            means[id(peers)] = _mean(peers, settled, sight.now)
+        mean = means[id(peers)]
+        if mean is None:
+            target.joined = -math.inf
+        else:
+            target.ramp(_FIRST * left * mean)
+
+
+def _mean(peers: Sequence[Target], settled: Collection[Target], now: float) -> float | None:
+    """Mean load of those that have been there for long; None where they are fewer than the others."""
+    old = [peer for peer in peers if peer in settled and peer.known and now >= peer.joined + RAMP]
+    if 2 * len(old) < len(peers):
+        return None
+    return sum([peer.sampled * peer.capacity for peer in old]) / sum([peer.capacity for peer in old])
 
 
 def _newer(target: Target, sampled_at: float) -> bool:

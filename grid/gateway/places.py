@@ -66,7 +66,12 @@ class Place:
     def room_changed(self, has_room: bool) -> None:
         """See :class:`grid.gateway.target.Member`."""
         if self.group is not None:
-            self.group.room_changed(self, has_room)
+            self.group.room_changed(has_room)
+
+    def open_changed(self, is_open: bool) -> None:
+        """See :class:`grid.gateway.target.Member`."""
+        if self.group is not None:
+            self.group.open_changed(self, is_open)
 
     def over_changed(self, is_over: bool) -> None:
         """See :class:`grid.gateway.target.Member`."""
@@ -83,9 +88,9 @@ def _nowhere() -> Place:
     place = object.__new__(Place)
     place.target = Target("", "")
     place.target.estimate = math.inf
-    place.target.has_room = False
+    place.target.has_room = place.target.is_open = False
     return place
 
 
 NOWHERE: Final = _nowhere()
-"""Stands in a cell of a wheel that more than one place shares. It never has room, so the fast path never takes it."""
+"""Stands in a cell of a wheel that more than one place shares. It is never open, so the fast path never takes it."""

@@ -264,6 +264,7 @@ class Router:
         self._put_down()
         self._judge(self._clock())
         built.put_in_use(self._snapshot)
+        built.rise(self._clock())
         self._snapshot = built
         self._models = built.routes[_MODEL]
         if self.on_document is not None:
@@ -285,6 +286,7 @@ class Router:
             snapshot.refresh()
         else:
             snapshot.renumber()
+        snapshot.rise(now)
 
     def tick(self, now: float) -> None:
         """Keep the own counts by time; let go of samples past their bound, and of penalties that have ended."""
@@ -295,8 +297,10 @@ class Router:
             # What the last frame said of it is no longer known, so neither is that it was dead.
             target.forget(self._scale, target.capacity if target.sized else None)
             target.dead = False
-        if (self._judge(now) or late) and self._snapshot is not None:
-            self._snapshot.refresh()
+        if self._snapshot is not None:
+            if self._judge(now) or late:
+                self._snapshot.refresh()
+            self._snapshot.rise(now)
 
     def _read(self, snapshot: Snapshot, frame: SignalFrame, now: float) -> None:
         fleet = sum(sum(gateway.in_flight.values()) for gateway in frame.gateways.values())
@@ -304,7 +308,8 @@ class Router:
         self._scale, reliable = scale_of(own, fleet, frame.instances)
         # The mean lags behind a sudden rise, which reports show at once: taken for everybody else's, it would refuse.
         proven = proven_of(max(own, sum(target.own for target in self._targets)), fleet, self._scale)
-        sight = Sight(frame, self._frame_at, now, self._scale, proven, reliable, snapshot.peers)
+        turnover = None if reliable else self._own.turnover(now)
+        sight = Sight(frame, self._frame_at, now, self._scale, proven, reliable, snapshot.peers, turnover)
         self._reader.read(sight, list(self._targets))
 
     # --- what the data plane says -------------------------------------------------------------------------------------
@@ -337,6 +342,7 @@ class Router:
     def _health_changed(self) -> None:
         if self._judge(self._clock()) and self._snapshot is not None:
             self._snapshot.refresh()
+            self._snapshot.rise(self._clock())
 
     def _judge(self, now: float) -> bool:
         changed = [target.judge(now) for target in self._targets]

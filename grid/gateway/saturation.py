@@ -19,6 +19,7 @@ lower bits of its word, first draw first; a draw that hits one without room, or 
 followed by one 32-bit draw among those that are left. A tie of two takes one bit, a weighted draw 32.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
@@ -26,6 +27,7 @@ from typing import Final
 from grid.gateway import refusals
 from grid.gateway.decision import Decision, decided
 from grid.gateway.draws import SPAN, WORD, Bits, Line, Odds, Wheel
+from grid.gateway.level import WaterLevel
 from grid.gateway.places import NOWHERE, Place
 from grid.gateway.shedding import judge, retry_after
 from grid.gateway.target import Target
@@ -37,17 +39,18 @@ _MOST: Final = 0.9
 
 
 class Group:
-    """The places of one group that may take new work; knows at any time which of them have room.
+    """The places of one group that may take new work; knows at any time which of them have room, and may be drawn.
 
-    ``trusted``: whether the estimates of all can be relied on. ``room``: how many may be drawn: those that have room,
-    and where estimates cannot be relied on all of them as long as one has, since who has room is such an estimate too.
+    ``trusted``: whether the estimates of all can be relied on. ``room``: how many may be drawn: none while none has
+    room, else those that are open, which where estimates cannot be relied on are those below the water level.
     ``pair``: the first and the last of them, where they are two at most. ``table``, ``half``, ``mask`` and ``width``
     are those of the wheel over all places, for the pick to read. ``offset``: places of the capability before these.
+    ``water``: None where estimates say who is open; also for two, between which one draw decides.
     """
 
     __slots__ = (
-        "_free", "_weights", "half", "mask", "odds", "offset", "pair", "places", "room", "route", "table", "trusted",
-        "wheel", "width",
+        "_free", "_open", "_weights", "half", "mask", "odds", "offset", "pair", "places", "room", "route", "table",
+        "trusted", "water", "wheel", "width",
     )  # fmt: skip
 
     def __init__(self, places: Sequence[Place], offset: int, route: "SaturationRoute") -> None:
@@ -56,6 +59,7 @@ class Group:
         self.route = route
         self._weights: tuple[int, ...] = ()
         self.wheel: Wheel[Place]
+        self.water: WaterLevel | None
         for spot, place in enumerate(self.places):
             place.group, place.spot = self, spot
         self.renumber()
@@ -71,22 +75,42 @@ class Group:
             self.width, self.mask = 2 * wheel.bits, (1 << wheel.bits) - 1
         self.trusted = all(target.trusted for target in targets)
         self._free = sum([target.has_room for target in targets])
-        shut = self.trusted
-        self.odds = Odds(self.places, [0 if shut and not target.has_room else target.weight for target in targets])
+        guessed = not self.trusted and targets[0].known and len(targets) > 2
+        self.water = WaterLevel(targets) if guessed else None
+        opened = [0 if guessed or not target.is_open else target.weight for target in targets]
+        self._open = len(opened) - opened.count(0)
+        self.odds = Odds(self.places, opened)
+        if self.water is not None:
+            self._admit(self.water.reached(-math.inf))
         self._count()
 
+    def rise(self, now: float) -> None:
+        """Let the places in that the water level has reached by ``now``."""
+        if self.water is not None and (spots := self.water.reached(now)):
+            self._admit(spots)
+            self._count()
+
+    def _admit(self, spots: Sequence[int]) -> None:
+        for spot in spots:
+            self.odds.put(spot, self._weights[spot])
+        self._open += len(spots)
+
     def _count(self) -> None:
-        self.room = self._free if self.trusted or not self._free else len(self.places)
+        self.room = self._open if self._free else 0
         self.pair = self.odds.ends() if 0 < self.room <= 2 else (NOWHERE, NOWHERE)
 
-    def room_changed(self, place: Place, has_room: bool) -> None:
-        """``place`` has gained or lost room."""
-        if self.trusted:
-            self.odds.put(place.spot, place.target.weight if has_room else 0)
+    def room_changed(self, has_room: bool) -> None:
+        """One of the places has gained or lost room."""
         self._free += 1 if has_room else -1
         self._count()
         if self._free <= 1:
             self.route.face()
+
+    def open_changed(self, place: Place, is_open: bool) -> None:
+        """``place`` may be drawn again, or no more; only where estimates are trusted."""
+        self.odds.put(place.spot, place.target.weight if is_open else 0)
+        self._open += 1 if is_open else -1
+        self._count()
 
     def over_changed(self, place: Place, is_over: bool) -> None:
         """``place`` went above the overflow bound, or came back below it."""
@@ -97,21 +121,26 @@ class Group:
         self.route.sure_changed(self.offset + place.spot, 0 if surely_over else place.target.weight)
 
     def two(self, first: Place, second: Place, word: int, bits: Bits) -> tuple[Place, Place]:
-        """The two drawn, when what stands in the two cells of ``word`` is not two distinct ones with room."""
+        """The two drawn, when what stands in the two cells of ``word`` is not two distinct ones that are open."""
         wheel = self.wheel
-        if first is second is not NOWHERE and self._free == len(self.places):
+        if first is second is not NOWHERE and self._open == len(self.places):
             return first, wheel.at_rest(bits(WORD), first.spot)  # the common one, sooner
         if first is NOWHERE:
             first = wheel.settle(word & self.mask, bits)
         if second is NOWHERE:
             second = wheel.settle(word >> self.half, bits)
-        if self.trusted and not first.target.has_room:
+        if not first.target.is_open:
             first = self.odds.at(bits(WORD))
-        if second is first or (self.trusted and not second.target.has_room):
-            # Both give the same answer; a wheel of the others gives it sooner where all have room.
+        if second is first or not second.target.is_open:
+            # Both give the same answer; a wheel of the others gives it sooner where all are open.
             rest = wheel if self.room == len(self.places) else self.odds
             second = rest.at_rest(bits(WORD), first.spot)
         return first, second
+
+    def two_below(self, bits: Bits) -> tuple[Place, Place]:
+        """Two drawn of those that the water level has reached."""
+        first = self.odds.at(bits(WORD))
+        return first, self.odds.at_rest(bits(WORD), first.spot)
 
 
 def _shut() -> Group:
@@ -133,18 +162,8 @@ class SaturationRoute:
     """
 
     __slots__ = (
-        "_bits",
-        "_tied",
-        "_under",
-        "_unsure",
-        "front",
-        "groups",
-        "over",
-        "places",
-        "shedding",
-        "sheds",
-        "sure",
-    )
+        "_all", "_bits", "_tied", "_under", "_unsure", "front", "groups", "over", "places", "shedding", "sheds", "sure",
+    )  # fmt: skip
 
     def __init__(
         self, tiers: Sequence[Sequence[Place]], bits: Bits, *, sheds: bool = True, shedding: bool = False
@@ -163,9 +182,15 @@ class SaturationRoute:
             group.renumber()
         self._settle()
 
+    def rise(self, now: float) -> None:
+        """Let the places in that the water level has reached by ``now``, in every group that goes by it."""
+        for group in self.groups:
+            group.rise(now)
+
     def _settle(self) -> None:
         targets = [place.target for place in self.places]
         self._tied = Line(*_shortest(self.places))
+        self._all = self.groups[0].wheel if len(self.groups) == 1 else Line(self.places, [t.weight for t in targets])
         self.over = sum([target.is_over for target in targets])
         self.sure = sum([target.surely_over for target in targets])
         self._under = Odds(self.places, [0 if target.is_over else target.weight for target in targets])
@@ -199,26 +224,29 @@ class SaturationRoute:
         """Who takes the next request. Never waits, never locks, same cost at any size. Raises RoutingError."""
         group = self.front
         if group.room > 2:
-            word = self._bits(group.width)
-            table = group.table
-            first = table[word & group.mask]
-            second = table[word >> group.half]
-            one, two = first.target, second.target
-            if first is second or not one.has_room or not two.has_room:
-                first, second = group.two(first, second, word, self._bits)
+            if group.water is None:
+                word = self._bits(group.width)
+                table = group.table
+                first = table[word & group.mask]
+                second = table[word >> group.half]
+                one, two = first.target, second.target
+                if first is second or not one.is_open or not two.is_open:
+                    first, second = group.two(first, second, word, self._bits)
+                    one, two = first.target, second.target
+            else:
+                first, second = group.two_below(self._bits)
                 one, two = first.target, second.target
             decision = Decision()
             decision.case = "two_drawn"
-            mine, others = one.estimate, two.estimate
-            if others < mine:
-                decision.place, decision.estimate = second, others
-                decision.other, decision.other_estimate = first, mine
+            if two.cost < one.cost:
+                decision.place, decision.estimate = second, two.estimate
+                decision.other, decision.other_estimate = first, one.estimate
             else:
-                decision.place, decision.estimate = first, mine
-                decision.other, decision.other_estimate = second, others
+                decision.place, decision.estimate = first, one.estimate
+                decision.other, decision.other_estimate = second, two.estimate
             return decision
         if group.room == 2:
-            return of_two(group.pair[0], group.pair[1], group.trusted, self._bits)
+            return of_two(group.pair[0], group.pair[1], group.trusted or group.water is not None, self._bits)
         if group.room:
             return decided(group.pair[0], None, "only_one")
         return self._without_room()
@@ -232,6 +260,8 @@ class SaturationRoute:
             place = self._under.at(self._bits(WORD))
         elif place.target.surely_over and self.sure < len(self.places):
             place = self._unsure.at(self._bits(WORD))
+        elif (group := place.group) is not None and len(self.places) > 1:
+            place = shorter(place, self._all.at_rest(self._bits(WORD), group.offset + place.spot))
         return decided(place, None, "last_resort")
 
 
@@ -242,11 +272,16 @@ def _shortest(places: Sequence[Place]) -> tuple[list[Place], list[int]]:
     return tied, [place.target.weight for place in tied]
 
 
+def shorter(place: Place, other: Place) -> Place:
+    """Whose queue is shorter by now, ``place`` where they are alike: so many have been sent there since it was told."""
+    return other if other.target.backlog < place.target.backlog else place
+
+
 def of_two(first: Place, second: Place, trusted: bool, bits: Bits) -> Decision:
     """The case of two with room, given in the document's order."""
     one, two = first.target, second.target
     if trusted:
-        if one.estimate < two.estimate or (one.estimate == two.estimate and not bits(1)):
+        if one.cost < two.cost or (one.cost == two.cost and not bits(1)):
             return decided(first, second, "lower_of_two")
         return decided(second, first, "lower_of_two")
     weight, against = _worth(one), _worth(two)
@@ -266,14 +301,13 @@ def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
     Costs time in proportion to their number. Needs one place at least. Every draw takes a 32-bit word.
     """
     for tier in tiers:
-        room = [place for place in tier if place.target.has_room]
-        if room and not all(place.target.trusted for place in tier):
-            room = list(tier)
+        has_room = any(place.target.has_room for place in tier)
+        room = [place for place in tier if place.target.is_open] if has_room else []
         if len(room) > 2:
             line = Line(room, [place.target.weight for place in room])
             first = line.at(bits(WORD))
             second = line.at_rest(bits(WORD), room.index(first))
-            if second.target.estimate < first.target.estimate:
+            if second.target.cost < first.target.cost:
                 first, second = second, first
             return decided(first, second, "two_drawn")
         if len(room) == 2:
@@ -282,10 +316,12 @@ def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
             return decided(room[0], None, "only_one")
     places = [place for tier in tiers for place in tier]
     place = Line(*_shortest(places)).at(bits(WORD))
-    if place.target.is_over:
-        under = [one for one in places if not one.target.is_over] or [
-            one for one in places if not one.target.surely_over
-        ]
-        if under and place not in under:
-            place = Line(under, [one.target.weight for one in under]).at(bits(WORD))
+    under = [one for one in places if not one.target.is_over] if place.target.is_over else []
+    unsure = [one for one in places if not one.target.surely_over] if place.target.surely_over else []
+    if under or unsure:
+        rest = under or unsure
+        place = Line(rest, [one.target.weight for one in rest]).at(bits(WORD))
+    elif len(places) > 1:
+        line = Line(places, [one.target.weight for one in places])
+        place = shorter(place, line.at_rest(bits(WORD), places.index(place)))
     return decided(place, None, "last_resort")

@@ -243,6 +243,13 @@ class Snapshot:
                 if isinstance(route, SaturationRoute):
                     route.renumber()
 
+    def rise(self, now: float) -> None:
+        """Let the places in that the water level has reached by ``now`` (monotonic s); also after every change."""
+        for routes in self.routes.values():
+            for route in routes.values():
+                if isinstance(route, SaturationRoute):
+                    route.rise(now)
+
     def among(self, served: Served, fits: Fits) -> Decision | None:
         """A pick held to those that fit, at a cost in their number; None where none does."""
         tiers = served.held_to(fits)

@@ -1,7 +1,7 @@
 """The picker ``saturation`` by the book: slow, without tables, trees or anything kept between two picks."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -17,13 +17,16 @@ class Provider:
     weight: int
     capacity: float
     estimate: float
+    cost: float
     has_room: bool
+    is_open: bool
     is_over: bool
     surely_over: bool
     known: bool
     trusted: bool
     saturation: float | None
     queue: float | None
+    backlog: float
 
 
 def drawn(members: Sequence[Provider], word: int) -> Provider:
@@ -49,29 +52,39 @@ def tiers(providers: Sequence[Provider]) -> list[list[Provider]]:
     return found
 
 
-def choose(providers: Sequence[Provider], bits: Bits) -> tuple[str, str]:
-    """Case and site."""
+def choose(
+    providers: Sequence[Provider], bits: Bits, below: Callable[[Sequence[Provider], Provider], bool] | None = None
+) -> tuple[str, str]:
+    """Case and site; ``below`` says who of a group the water level has reached."""
     for tier in tiers(providers):
         room = [one for one in tier if one.has_room]
         if not room:
             continue
-        trusted = all(one.trusted for one in tier)
-        eligible = room if trusted else tier
+        by_level = below is not None and tier[0].known and not tier[0].trusted and len(tier) > 2
+        eligible = [one for one in tier if (below(tier, one) if below and by_level else one.is_open)]
         if len(eligible) >= 3:
-            first, second = two(tier, eligible, bits)
-            return "two_drawn", (second if second.estimate < first.estimate else first).site
+            if by_level:
+                first = draw(eligible, bits)
+                second = draw(without(eligible, first), bits)
+            else:
+                first, second = two(tier, eligible, bits)
+            return "two_drawn", (second if second.cost < first.cost else first).site
         if len(eligible) == 2:
-            return of_two(eligible, bits, trusted=trusted)
+            return of_two(eligible, bits, trusted=by_level or all(one.trusted for one in tier))
         return "only_one", eligible[0].site
     known = [one.queue for one in providers if one.queue is not None]
     best = min(known) if known else None
-    found = draw([one for tier in tiers(providers) for one in tier if one.queue == best], bits)
-    under = [one for tier in tiers(providers) for one in tier if not one.is_over]
-    unsure = [one for tier in tiers(providers) for one in tier if not one.surely_over]
+    everybody = [one for tier in tiers(providers) for one in tier]
+    found = draw([one for one in everybody if one.queue == best], bits)
+    under = [one for one in everybody if not one.is_over]
+    unsure = [one for one in everybody if not one.surely_over]
     if found.is_over and under:
         found = draw(under, bits)
     elif found.surely_over and unsure:
         found = draw(unsure, bits)
+    elif len(everybody) > 1:
+        other = draw(without(everybody, found), bits)
+        found = other if other.backlog < found.backlog else found
     return "last_resort", found.site
 
 
@@ -95,9 +108,9 @@ def settled(tier: Sequence[Provider], index: int, width: int, bits: Bits) -> Pro
 def of_two(pair: Sequence[Provider], bits: Bits, *, trusted: bool) -> tuple[str, str]:
     one, other = pair
     if trusted:
-        if one.estimate == other.estimate:
+        if one.cost == other.cost:
             return "lower_of_two", (other if bits(1) else one).site
-        return "lower_of_two", (one if one.estimate < other.estimate else other).site
+        return "lower_of_two", (one if one.cost < other.cost else other).site
     worth = [p.capacity / (1 + (p.estimate if p.saturation is None else p.saturation)) for p in pair]
     share = min(0.9, max(0.1, worth[0] / sum(worth)))
     return "weighted_of_two", (one if bits(32) / 2**32 < share else other).site

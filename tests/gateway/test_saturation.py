@@ -149,14 +149,96 @@ def test_among_the_unknown_own_counts_decide() -> None:
     assert chi_square([seen["s1"], seen["s2"]], [1, 2]) < 7
 
 
-def test_where_estimates_cannot_be_trusted_all_of_the_group_are_drawn_from_while_one_has_room() -> None:
-    made = router(0, 0, 0, 1)
-    made.observe(frame(signal(0, 0.9), signal(1, 1.0), signal(2, 1.2), signal(3, 0.0), gateways=MANY), 100.0)
+def begin_and_end(made: Router, time: Time, *, seconds: float = 2.0, requests: int = 1) -> None:
+    """Let requests of ``seconds`` come one by one and be gone again, so that the turnover is known."""
+    made.tick(time.now)
+    for _ in range(requests):
+        target = made.targets[0]
+        target.begin()
+        for _ in range(round(seconds / 0.05)):
+            time.now += 0.05
+            made.tick(time.now)
+        target.end()
+    made.tick(time.now)
+
+
+def test_where_estimates_cannot_be_trusted_the_level_of_the_water_says_who_is_drawn() -> None:
+    """Requests of 2 s: half of what is held ends, and comes anew, each second."""
+    time = Time()
+    made = router(0, 0, 0, 0, 1, clock=time)
+    begin_and_end(made, time, requests=4)
+    made.observe(frame(*(signal(n, load) for n, load in enumerate((0.2, 0.4, 0.7, 1.1, 0.0))), gateways=MANY), time.now)
+    # 24 are held by the group, so 12 come a second. 2 bring the lowest up to the second, 6 more both to the third.
+    seen = []
+    for age in (0.0, 0.15, 0.2, 0.6, 0.7, 1.6, 1.7):
+        made.tick(time.now + age)
+        decision = made.pick("llama")
+        places = {made.pick("llama").site for _ in range(200)}
+        seen.append((decision.case, places))
+    assert seen == [
+        ("only_one", {"s0"}),
+        ("only_one", {"s0"}),
+        ("lower_of_two", {"s0", "s1"}),
+        ("lower_of_two", {"s0", "s1"}),
+        ("two_drawn", {"s0", "s1", "s2"}),
+        ("two_drawn", {"s0", "s1", "s2"}),
+        ("two_drawn", {"s0", "s1", "s2", "s3"}),
+    ]
+
+
+def test_below_the_level_the_fewest_of_its_own_are_preferred() -> None:
+    made = router(0, 0, 0)
+    made.observe(frame(signal(0, 0.9), signal(1, 0.5), signal(2, 0.1), gateways=MANY), 100.0)
+    hold(made, 2, 1)
     seen = picks(made, 900)
-    assert chi_square([seen["s0"], seen["s1"]], [2, 1]) < 7
-    assert seen["s3"] == 0
+    assert seen["s2"] == 0, "it has one already"
+    assert chi_square([seen["s0"], seen["s1"]], [1, 1]) < 7
+    decision = made.pick("llama")
+    assert decision.estimate == pytest.approx({"s0": 0.9, "s1": 0.5}[decision.site])
+
+
+def test_without_trust_a_full_group_spills_all_the_same() -> None:
+    made = router(0, 0, 0, 1)
     made.observe(frame(signal(0, 1.0), signal(1, 1.0), signal(2, 1.2), signal(3, 0.0), gateways=MANY), 100.0)
     assert picks(made, 50) == {"s3": 50}
+
+
+def test_a_site_that_only_seems_full_is_drawn_beside_one_that_has_room() -> None:
+    """Four gateways: up to 1 + 0.25 x 3/4 is doubt. One that is known for sure to be full is left out."""
+    made = router(0, 0, 0)
+    fleet = {"edge": (1, 0), "others": (3, 0)}
+    for load, drawn in ((1.18, True), (1.19, False)):
+        made.observe(frame(signal(0, 0.9), signal(1, load), signal(2, load + 0.001), gateways=fleet), 100.0)
+        others = Counter(
+            None if (other := made.pick("llama").other) is None else other.candidate.site for _ in range(200)
+        )
+        assert set(others) == ({"s1", "s2"} if drawn else {None})
+    made.observe(frame(signal(0, 0.9), signal(1, 1.0, kv=1.0, kv_ceiling=0.9), signal(2, 1.0), gateways=fleet), 100.0)
+    assert {made.pick("llama").case for _ in range(50)} == {"lower_of_two"}
+
+
+def test_of_unequal_sites_with_one_load_the_larger_is_taken() -> None:
+    """One request more is more for the smaller."""
+    made = router(0, 0, 0)
+    made.observe(frame(signal(0, 0.5, 8.0), signal(1, 0.5, 48.0), signal(2, 0.9, 48.0)), 100.0)
+    assert picks(made, 300)["s0"] < picks(made, 300)["s1"]
+    two = router(0, 0)
+    two.observe(frame(signal(0, 0.5, 8.0), signal(1, 0.5, 48.0)), 100.0)
+    assert picks(two, 50) == {"s1": 50}
+
+
+def test_what_was_sent_to_the_shortest_queue_makes_it_longer() -> None:
+    """Nobody has room and the queues told are 2, 4 and 4: not all go to the first until the next sample."""
+    made = router(0, 0, 0)
+    made.observe(frame(*(signal(n, 1.0, 100.0, queue=queue) for n, queue in enumerate((2.0, 4.0, 4.0)))), 100.0)
+    for _ in range(20):
+        decision = made.pick("llama")
+        assert decision.case == "last_resort"
+        decision.place.target.begin()
+    backlogs = [target.backlog for target in made.targets]
+    assert sum(backlogs) == 30
+    assert max(backlogs) - min(backlogs) <= 6
+    assert made.targets[0].own < 14
 
 
 # --- draws ----------------------------------------------------------------------------------------------------------
@@ -190,9 +272,11 @@ def test_pairs_are_drawn_by_capacity_without_replacement(capacities: list[float]
     for _ in range(number):
         decision = made.pick("llama")
         assert decision.other is not None
-        # Equal estimates: the one drawn first is taken.
-        seen[int(decision.site[1:]), int(decision.other.candidate.site[1:])] += 1
-    expected = exact(capacities, saturations)
+        # Equal loads: the larger is taken, of two alike the one drawn first. So only who was drawn is counted.
+        one, other = sorted((int(decision.site[1:]), int(decision.other.candidate.site[1:])))
+        seen[one, other] += 1
+    ordered = exact(capacities, saturations)
+    expected = {(a, b): share + ordered[b, a] for (a, b), share in ordered.items() if a < b}
     assert set(seen) <= set(expected)
     usual = {pair: share for pair, share in expected.items() if share * number >= 5}
     assert chi_square([seen[pair] for pair in usual], list(usual.values())) < 1.6 + 6 / len(usual)
@@ -299,18 +383,22 @@ def test_the_fast_path_is_the_book(fleet: tuple[list[int], list[ProviderSignal],
                 target.weight,
                 target.capacity,
                 target.estimate,
+                target.cost,
                 target.has_room,
+                target.is_open,
                 target.is_over,
                 target.surely_over,
                 target.known,
                 target.trusted,
                 target.saturation,
                 target.queue,
+                target.backlog,
             )
             for group, target in zip(groups, made.targets, strict=True)
         ]
         replay = Script(recorder.drawn)
-        assert (decision.case, decision.site) == reference.choose(providers, replay)
+        # No turnover was seen, so the water level has reached everybody.
+        assert (decision.case, decision.site) == reference.choose(providers, replay, lambda _, __: True)
         with pytest.raises(StopIteration):
             replay(1)
         decision.place.target.begin()

@@ -19,6 +19,9 @@ class Ear:
     def room_changed(self, has_room: bool) -> None:
         self.heard.append(("room", has_room))
 
+    def open_changed(self, is_open: bool) -> None:
+        self.heard.append(("open", is_open))
+
     def over_changed(self, is_over: bool) -> None:
         self.heard.append(("over", is_over))
 
@@ -86,12 +89,12 @@ def test_places_hear_of_room_and_overflow_once_each() -> None:
     made.attach((ear, other))
     for _ in range(5):
         made.begin()
-    full = [("room", False), ("over", True), ("sure", True)]
-    assert ear.heard == full
+    assert ear.heard == [("open", False), ("room", False), ("over", True), ("sure", True)]
     assert (made.has_room, made.is_over) == (False, True)
     for _ in range(5):
         made.end()
-    assert ear.heard == other.heard == [*full, ("over", False), ("sure", False), ("room", True)]
+    assert ear.heard == other.heard
+    assert ear.heard[4:] == [("over", False), ("sure", False), ("open", True), ("room", True)]
 
 
 def test_a_frame_tells_no_place() -> None:
