@@ -1,5 +1,7 @@
 """The bench runs, and says what it measured."""
 
+from dataclasses import replace
+
 import pytest
 
 from grid.sim.bench.fanout import Load, applied_at
@@ -10,13 +12,15 @@ from grid.sim.bench.propagate import run
 @pytest.mark.real_server
 def test_rows_have_both_sides_of_the_same_run() -> None:
     load = Load(gateways=5, processes=2, candidates=6, rate=10.0, seconds=0.5)
-    rows = run(subscribers=4, sizes=(3_000, 60_000), rounds=3, warmup=1, instances=load, gateways=load)
+    loads = (load, replace(load, libraries=True), replace(load, distinct=True))
+    rows = run(subscribers=4, sizes=(3_000, 60_000), rounds=3, warmup=1, loads=loads)
     assert [row["size"] for row in rows[:2]] == pytest.approx([3_000, 60_000], rel=0.15)
     assert [row["case"] for row in rows] == [
         "publish to the last of 4 gateways",
         "publish to the last of 4 gateways",
-        "open loop: to the last of 5 instances of a gateway",
-        "open loop: to the last of 5 gateways, a document each",
+        "open loop: to the last of 5 subscribers",
+        "open loop: to the last of 5 gateway libraries",
+        "open loop: to the last of 5 subscribers, a document each",
     ]
     for row in rows:
         assert 0 < row["p50_ms"] <= row["p99_ms"]

@@ -29,7 +29,7 @@ from redis import Redis
 
 from grid.bus.server import embedded_socket
 from grid.sim.bench.cycle_sites import SLOTS
-from grid.sim.bench.fanout import applied_at
+from grid.sim.bench.fanout import UnfinishedError, applied_at
 from grid.sim.bench.followers import BARE
 from grid.sim.bench.growth import Better
 from grid.sim.bench.helpers import Helper, marks, shared_out
@@ -42,8 +42,9 @@ _LEAD: Final = 1.0
 """s until the first change is due."""
 _QUIET_AGAIN: Final = 2.5
 """Scrape intervals that a page stays as it is at least: none may be turned over again before anybody has read it."""
-_AFTER: Final = 2.0
-"""s after the last change that it may take at most, beyond a scrape interval."""
+_AFTER: Final = 15.0
+"""s that the last change may take at most."""
+_LOOK: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Setup:
     models: int = 4
     interval: float = 1.0
     rate: float = 3.0
-    seconds: float = 10.0
+    seconds: float = 8.0
 
     @property
     def names(self) -> list[str]:
@@ -64,7 +65,7 @@ class Setup:
         return [f"edge-{number}" for number in range(self.gateways) for _ in range(self.instances)]
 
 
-SETUPS: Final = (Setup(1), Setup(10), Setup(100, rate=1.5, seconds=14.0), Setup(1, instances=100))
+SETUPS: Final = (Setup(1), Setup(10), Setup(100, rate=1.5, seconds=12.0), Setup(1, instances=100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,9 @@ def _measured(setup: Setup, rng: random.Random) -> dict[str, Any]:
         daemon.hear()
         number = min(_PROCESSES, -(-len(setup.names) // _PER_PROCESS))
         followers = [
-            stack.enter_context(Helper("followers", network=NETWORK, folder=folder, gateways=part, bare=len(part)))
+            stack.enter_context(
+                Helper("followers", network=NETWORK, folder=folder, gateways=part, libraries=True, bare=len(part))
+            )
             for part in shared_out(setup.names, number)
         ]
         for one in followers:
@@ -115,10 +118,18 @@ def _measured(setup: Setup, rng: random.Random) -> dict[str, Any]:
         start = monotonic() + _LEAD
         pages.ask({"changes": drawn(setup, sites, start, rng)})
         bare = _bare(embedded_socket(NETWORK, folder), setup, start, rng)
-        sleep(max(0.0, start + setup.seconds + setup.interval + _AFTER - monotonic()))
-        seen, told = pages.ask("what happened?"), daemon.ask("what happened?")
+        until = start + setup.seconds + _AFTER
+        while True:
+            sleep(_LOOK)
+            told, answers = daemon.ask("what happened?"), [one.ask({"places": {}, "bare": None}) for one in followers]
+            seen = pages.ask("what happened?")
+            try:
+                changes = traced(seen, told, [one for answer in answers for one in answer["applied"]])
+                break
+            except UnfinishedError:
+                if monotonic() > until:
+                    raise
         answers = [one.ask({"places": {}, "bare": len(bare) - 1}) for one in followers]
-    changes = traced(seen, told, [one for answer in answers for one in answer["applied"]])
     heard = [dict(one) for answer in answers for one in answer["bare"]]
     theirs = [max(one[number] for one in heard) - due for number, due in enumerate(bare)]
     return _row(setup, len(followers), changes, marks([1e3 * took for took in theirs]))
@@ -155,7 +166,10 @@ def _bare(path: Any, setup: Setup, start: float, rng: random.Random) -> list[flo
 def traced(
     seen: Mapping[str, Any], told: Mapping[str, Any], followers: Sequence[tuple[str, Sequence[Sequence[float]]]]
 ) -> list[Change]:
-    """Follow every change through what the processes noted. Raises RuntimeError where one got lost on its way."""
+    """Follow every change through what the processes noted.
+
+    Raises UnfinishedError where one has not come to the last gateway, RuntimeError where it changed no document.
+    """
     received: dict[str, list[float]] = {}
     for provider, at in told["samples"]:
         received.setdefault(provider, []).append(at)
@@ -174,7 +188,7 @@ def traced(
             cycle, decided, rendered = told["cycles"][bisect_left(began, sample)]
             publication = told["publications"][bisect_left(starts, rendered)]
         except LookupError:
-            raise RuntimeError(f"change {count[site]} of {site} never came to a publication") from None
+            raise UnfinishedError(f"change {count[site]} of {site} never came to a publication") from None
         if not any(changed_it for _, _, changed_it in publication[2].values()):
             raise RuntimeError(f"change {count[site]} of {site} changed no document")
         applied = max(applied_at(applied, publication[2][gateway][:2]) for gateway, applied in followers)

@@ -1,12 +1,13 @@
 """Publications at a fixed rate, whatever comes of them, to gateways spread over processes of their own.
 
-Each is timed from the moment it was due, not from when its turn came, until a gateway picks from the new document: so
-a publication that waits behind a slow one counts its waiting. Half an interval later the peer is due: a bare redis-py
-publication of as many bytes to as many plain subscribers, one in every process beside each gateway.
+Each is timed from the moment it was due, not from when its turn came, until a gateway has applied it; so a publication
+that waits behind a slow one counts its waiting. Half an interval later the peer is due: a bare redis-py publication of
+as many bytes to as many plain subscribers, one beside each gateway.
 
-Two cases. ``instances``: one gateway in so many processes of its own, all waiting for the same document. ``gateways``:
-as many gateways with a document each, all of which change at once, as they do when the daemon sees a provider full;
-every one's announcement then passes by every other one, since a network has one channel.
+Either all are instances of one gateway and wait for the same document, or each is a gateway with a document of its own,
+and all of them change at once, as they do when the daemon sees a provider full; every one's announcement then passes by
+every other one, since a network has one channel. Either they are subscribers, which verify a document and hold it, or
+whole gateway libraries, which then make it ready to pick from.
 """
 
 import asyncio
@@ -35,13 +36,24 @@ Places = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is published: documents of ``candidates`` to ``gateways`` in ``processes``, ``rate`` a s for ``seconds``."""
+    """What is published: documents of ``candidates`` to ``gateways`` in ``processes``, ``rate`` a s for ``seconds``.
+
+    ``distinct``: each gateway has a document of its own. ``libraries``: they are whole gateway libraries.
+    """
 
     gateways: int = 100
     processes: int = 4
     candidates: int = 80
     rate: float = 5.0
     seconds: float = 10.0
+    distinct: bool = False
+    libraries: bool = False
+
+    @property
+    def case(self) -> str:
+        """What its row is called."""
+        what = "gateway libraries" if self.libraries else "subscribers"
+        return f"open loop: to the last of {self.gateways} {what}" + (", a document each" if self.distinct else "")
 
     @property
     def publications(self) -> int:
@@ -59,9 +71,9 @@ class _Sent:
     size: int = 0
 
 
-async def measured(folder: Path, load: Load, *, distinct: bool) -> dict[str, Any]:
-    """The row of one case; ``distinct``: every gateway has a document of its own. Takes a folder for the server."""
-    names = [f"edge-{number}" if distinct else "edge" for number in range(load.gateways)]
+async def measured(folder: Path, load: Load) -> dict[str, Any]:
+    """The row of a load; ``folder`` is for the server."""
+    names = [f"edge-{number}" if load.distinct else "edge" for number in range(load.gateways)]
     async with AsyncExitStack() as stack:
         server = EmbeddedServer(NETWORK, folder)
         stack.push_async_callback(server.stop)
@@ -71,7 +83,16 @@ async def measured(folder: Path, load: Load, *, distinct: bool) -> dict[str, Any
         writer = _Writer(connection, sorted(set(names)), load)
         await writer.begin()
         processes = [
-            stack.enter_context(Helper("followers", network=NETWORK, folder=str(folder), gateways=part, bare=len(part)))
+            stack.enter_context(
+                Helper(
+                    "followers",
+                    network=NETWORK,
+                    folder=str(folder),
+                    gateways=part,
+                    libraries=load.libraries,
+                    bare=len(part),
+                )
+            )
             for part in shared_out(names, load.processes)
         ]
         for process in processes:
@@ -81,7 +102,7 @@ async def measured(folder: Path, load: Load, *, distinct: bool) -> dict[str, Any
         sent = await writer.send(bare)
         question = {"places": sent.places[-1], "bare": len(sent.bare_due) - 1}
         answers = [await asyncio.to_thread(process.ask, question) for process in processes]
-    return _row(load, sent, answers, distinct=distinct)
+    return _row(load, sent, answers)
 
 
 class _Writer:
@@ -126,7 +147,7 @@ class _Writer:
             await bare.publish(BARE, (b"%d " % number).ljust(max(size, sent.size)))
 
 
-def _row(load: Load, sent: _Sent, answers: Sequence[Any], *, distinct: bool) -> dict[str, Any]:
+def _row(load: Load, sent: _Sent, answers: Sequence[Any]) -> dict[str, Any]:
     followers = [follower for answer in answers for follower in answer["applied"]]
     ours = [
         [1e3 * (applied_at(followed, places[name]) - due) for name, followed in followers]
@@ -136,9 +157,8 @@ def _row(load: Load, sent: _Sent, answers: Sequence[Any], *, distinct: bool) -> 
     theirs = [[1e3 * (one[number] - due) for one in heard] for number, due in enumerate(sent.bare_due)]
     last, bare_last = marks([max(one) for one in ours]), marks([max(one) for one in theirs])
     every = marks([took for one in ours for took in one])
-    what = "gateways, a document each" if distinct else "instances of a gateway"
     return {
-        "case": f"open loop: to the last of {load.gateways} {what}",
+        "case": load.case,
         "gateways": load.gateways,
         "processes": len(answers),
         "candidates": load.candidates,
@@ -158,16 +178,20 @@ def _row(load: Load, sent: _Sent, answers: Sequence[Any], *, distinct: bool) -> 
     }
 
 
+class UnfinishedError(RuntimeError):
+    """A document has not come to where it should; whoever waits no longer has lost it."""
+
+
 def applied_at(followed: Sequence[Sequence[float]], place: Sequence[int]) -> float:
     """When a follower first had a document of this place or a newer one; its record is ``(epoch, version, at)``.
 
-    Raises RuntimeError where it never had: a lost delivery is no figure.
+    Raises UnfinishedError where it never had: a lost delivery is no figure.
     """
     wanted = Position(*place)
     for epoch, version, at in followed:
         if (epoch, version) >= wanted:
             return at
-    raise RuntimeError(
+    raise UnfinishedError(
         f"a gateway never applied {wanted}; the last it had was {followed[-1][:2] if followed else None}"
     )
 

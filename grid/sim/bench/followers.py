@@ -1,8 +1,9 @@
 """A process of gateways that note when they have applied what, and as many bare subscribers of the same server.
 
-Options: ``network``, ``folder`` (of the embedded server), ``gateways`` (a name for each client), ``bare`` (their
-number). It says how many there are once each gateway has a document. Asked for ``{"epoch", "version", "bare"}`` by
-gateway it waits until all have got so far, or 10 s, and tells what each has applied and when (monotonic s).
+Options: ``network``, ``folder`` (of the embedded server), ``gateways`` (a name for each), ``libraries`` (they are
+whole gateway libraries, not subscribers that verify and hold), ``bare`` (number of those). It says how many there are
+once each gateway has a document. Asked for ``{"places", "bare"}``, by gateway and the last number, it waits until all
+have got so far, or 10 s, and tells what each has applied and when (monotonic s).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
+from grid.bus import BusSettings, Connection, Delivery, Subscriber, connect
 from grid.bus.server import embedded_socket
 from grid.gateway import GridClient
 from grid.overlay import Envelope
@@ -27,17 +29,51 @@ _LAST: Final = 10.0
 _LOOK: Final = 0.01
 
 
-class _Follower(GridClient):
+Applied = list[tuple[int, int, float]]
+"""Epoch, version, and when (monotonic s) it was applied."""
+
+
+class _Library(GridClient):
     """Notes when each document was in use."""
 
     def __init__(self, **options: Any) -> None:
-        self.applied: list[tuple[int, int, float]] = []
+        self.applied: Applied = []
         super().__init__(**options)
 
     def apply(self, envelope: Envelope) -> None:
         super().apply(envelope)
         epoch, version = envelope.position or (0, 0)
         self.applied.append((epoch, version, monotonic()))
+
+
+class _Subscriber:
+    """Notes when each document was verified and held."""
+
+    def __init__(self, *, network: str, gateway: str, state_dir: str) -> None:
+        self.gateway = gateway
+        self.applied: Applied = []
+        self._where = network, state_dir
+        self._subscriber = Subscriber(self._connect, network, gateway, self._took)
+
+    async def _connect(self) -> Connection:
+        return await connect(BusSettings(), *self._where)
+
+    def _took(self, delivery: Delivery) -> None:
+        self.applied.append((*delivery.position, monotonic()))
+
+    def start(self) -> None:
+        self._subscriber.start()
+
+    async def first_document(self, within: float) -> bool:
+        async with asyncio.timeout(within):
+            await self._subscriber.first_document()
+        return True
+
+    async def close(self) -> None:
+        await self._subscriber.close()
+
+
+_Follower = _Library | _Subscriber
 
 
 class _Bare:
@@ -70,7 +106,10 @@ async def _follow(options: dict[str, Any]) -> None:
     network, folder = options["network"], options["folder"]
     path = embedded_socket(network, folder)
     async with AsyncExitStack() as stack:
-        followers = [_Follower(network=network, gateway=name, state_dir=folder) for name in options["gateways"]]
+        kind = _Library if options["libraries"] else _Subscriber
+        followers: list[_Follower] = [
+            kind(network=network, gateway=name, state_dir=folder) for name in options["gateways"]
+        ]
         plain = [_Bare(path) for _ in range(options["bare"])]
         for one in followers:
             one.start()

@@ -7,11 +7,12 @@ process and one private Redis on a unix socket, and take turns.
 Gateways that share a process judge the same bytes once, so one judgement is in our figure. ``verify_ms`` is what it
 costs: with every gateway in a process of its own each pays that, all at the same time.
 
-The last two rows are of publications at a fixed rate to gateways in four processes (``grid.sim.bench.fanout``).
+The last rows are of publications at a fixed rate to gateways in four processes (``grid.sim.bench.fanout``).
 """
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -40,9 +41,12 @@ from grid.sim.quiet import quiet_logs
 
 GATEWAY = "edge"
 SIZES = (3_000, 20_000, 200_000)
-INSTANCES = Load(rate=5.0, seconds=20.0)
-GATEWAYS = Load(rate=1.0, seconds=12.0)
-"""Slower: each of its publications is a hundred documents."""
+LOADS = (
+    Load(rate=5.0, seconds=20.0),
+    Load(rate=5.0, seconds=10.0, libraries=True),
+    Load(rate=1.0, seconds=10.0, distinct=True),
+)
+"""The last is slower: each of its publications is a hundred documents."""
 _DEADLINE = 30.0
 
 
@@ -52,18 +56,17 @@ def run(
     sizes: tuple[int, ...] = SIZES,
     rounds: int = 40,
     warmup: int = 3,
-    instances: Load = INSTANCES,
-    gateways: Load = GATEWAYS,
+    loads: Sequence[Load] = LOADS,
 ) -> list[dict[str, Any]]:
     """One row per size: our median and 99th percentile in ms, the peer's, and the ratio of the medians.
 
-    Then one of each load at a fixed rate: ``instances`` of one gateway, and ``gateways`` with a document each.
+    Then one per load at a fixed rate.
     """
     with quiet_logs():
         rows = asyncio.run(_run(subscribers, sizes, rounds, warmup))
-        for load, distinct in ((instances, False), (gateways, True)):
+        for load in loads:
             with tempfile.TemporaryDirectory(prefix="grid-bench-") as folder:
-                rows.append(asyncio.run(fanout.measured(Path(folder), load, distinct=distinct)))
+                rows.append(asyncio.run(fanout.measured(Path(folder), load)))
     return rows
 
 
