@@ -1,7 +1,8 @@
 """``grid simulate admission --real``: the same question over loopback HTTP, where everything but the engines is real.
 
 Two simulated sites of eight slots, the daemon, an embedded bus and reference gateways. Batch clients form a closed
-loop, interactive requests arrive steadily, both through one gateway, and engines need equally long for either:
+loop, interactive requests arrive steadily in an open one and wait from when they are due, both through one gateway, and
+engines need equally long for either:
 
 - **idle**: interactive requests alone, admission control in front;
 - **on**: batch beside them;
@@ -18,7 +19,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import aiohttp
@@ -191,7 +191,7 @@ async def _interactive(session: aiohttp.ClientSession, scale: Scale, rng: random
         while (due := due + rng.uniform(0.5, 1.5) / scale.rate) < began + scale.warm_up + scale.seconds:
             await asyncio.sleep(due - loop.time())
             warm += due < began + scale.warm_up
-            tasks.append(group.create_task(_ask(session, _INTERACTIVE), name=f"interactive request {len(tasks)}"))
+            tasks.append(group.create_task(_ask(session, _INTERACTIVE, due), name=f"interactive request {len(tasks)}"))
     return [task.result() for task in tasks[warm:]]
 
 
@@ -201,17 +201,16 @@ async def _batch_client(session: aiohttp.ClientSession, scale: Scale, number: in
     # comes in between would wait for a whole service time. The rest follow.
     await asyncio.sleep(scale.service * min(number / sum(scale.slots), 1 + number / scale.batch_clients))
     for _ in range(round((scale.warm_up + scale.seconds + _TIMEOUT) / scale.service)):
-        if await _ask(session, _BATCH) >= _TIMEOUT:
+        if await _ask(session, _BATCH, asyncio.get_running_loop().time()) >= _TIMEOUT:
             await asyncio.sleep(scale.service)
 
 
-async def _ask(session: aiohttp.ClientSession, band: str) -> float:
-    """How many s it took until the answer was there; the whole time-out where it was none."""
+async def _ask(session: aiohttp.ClientSession, band: str, due: float) -> float:
+    """How many s after it was due the answer was there; the whole time-out where it was none."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Where am I?"}]}
-    began = perf_counter()
     try:
         async with session.post("/v1/chat/completions", json=body, headers={_BAND: band}) as answer:
             await answer.read()
-            return perf_counter() - began if answer.status == 200 else _TIMEOUT
+            return asyncio.get_running_loop().time() - due if answer.status == 200 else _TIMEOUT
     except (aiohttp.ClientError, TimeoutError):
         return _TIMEOUT
