@@ -20,4 +20,5 @@ def test_one_that_takes_too_long_is_ended() -> None:
     began = time.monotonic()
     found = ran("sites", {"seconds": 600.0}, within=1.0)
     assert "out of time" in found.error
+    assert found.late
     assert time.monotonic() - began < 60

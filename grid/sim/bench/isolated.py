@@ -24,11 +24,15 @@ _GRACE: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a bench measured, or why it did not (``error``, else empty); ``seconds`` it took."""
+    """What a bench measured, or why it did not (``error``, else empty); ``seconds`` it took.
+
+    ``late``: it was stopped, as it took too long.
+    """
 
     rows: tuple[Row, ...] = ()
     error: str = ""
     seconds: float = 0.0
+    late: bool = False
 
 
 def ran(name: str, settings: Mapping[str, Any], within: float) -> Ran:
@@ -41,7 +45,8 @@ def ran(name: str, settings: Mapping[str, Any], within: float) -> Ran:
             out, words = process.communicate(pickle.dumps(dict(settings)), timeout=max(within, 0.0))
         except subprocess.TimeoutExpired:
             _stop(process)
-            return Ran(error=f"stopped after {monotonic() - began:.0f} s: out of time", seconds=monotonic() - began)
+            took = monotonic() - began
+            return Ran(error=f"stopped after {took:.0f} s: out of time", seconds=took, late=True)
         except BaseException:
             _stop(process)
             raise
