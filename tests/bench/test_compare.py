@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from grid.cli.bench import Bench
 from grid.sim.bench import compare as room
 from grid.sim.bench.compare import Baseline, Figure, Figures, Verdict, compare, figures, measured
 from grid.sim.bench.growth import Better
@@ -159,6 +160,16 @@ def test_what_was_no_worse_once_before_is_no_fault() -> None:
     assert Figure(0.31, Better.LESS, exponent=True).verdict(flat) is Verdict.WORSE
 
 
+def test_a_bench_that_time_ran_out_on_is_left_out_where_there_is_a_limit_and_has_failed_where_there_is_none() -> None:
+    def measure(_: str, __: float) -> Ran:
+        return Ran(error="stopped after 9 s: out of time", late=True)
+
+    hurried = compare(KEPT, ["pick"], within=9.0, measure=measure)
+    assert (hurried.failed, hurried.left_out) == ({}, ("pick",))
+    patient = compare(KEPT, ["pick"], measure=measure)
+    assert (list(patient.failed), patient.left_out) == (["pick"], ())
+
+
 def test_a_baseline_keeps_the_figure_in_the_middle(tmp_path: Path) -> None:
     runs = [
         [row("a", ratio, "more"), growth("g", exponent)] for ratio, exponent in ((5.0, 0.3), (1.0, 0.1), (4.0, 0.2))
@@ -176,7 +187,7 @@ def test_a_baseline_keeps_the_figure_in_the_middle(tmp_path: Path) -> None:
 
 def test_the_baseline_of_the_source_tree_has_every_bench() -> None:
     kept = room.read(ROOT / "tests/bench/baseline.json")
-    assert set(kept.benches) == set(room.SETTINGS)
+    assert set(kept.benches) == set(room.SETTINGS) == {bench.value for bench in Bench}
     for cases in kept.benches.values():
         assert cases
         assert all(figure.exponent or figure.peer for figure in cases.values())

@@ -39,13 +39,16 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "parse": {"tenants": (0, 7, 100), "rounds": 15},
     "admission": {"rounds": 10_000},
     "policy": {"providers": 400},
+    "simulate": {"seconds": 10.0, "rounds": 2},
     "scrape": {"scrapes": 150, "providers": 100, "interval": 1.0, "seconds": 3.0},
     "propagate": {
         "subscribers": 50,
         "sizes": (3_000, 200_000),
         "rounds": 15,
-        "instances": Load(gateways=40, processes=2, rate=4.0, seconds=5.0),
-        "gateways": Load(gateways=20, processes=2, rate=2.0, seconds=5.0),
+        "loads": (
+            Load(gateways=40, processes=2, rate=4.0, seconds=5.0),
+            Load(gateways=20, processes=2, rate=2.0, seconds=5.0, distinct=True),
+        ),
     },
     "cycle": {"setups": (Setup(10, seconds=8.0),)},
     "gateway": {"serial": 100, "streams": 64, "rounds": 2, "pause": 0.02},
@@ -144,7 +147,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All lines, and why a bench has none, by its name."""
+    """All lines, why a bench has none, by its name, and those that time did not suffice for."""
 
     lines: tuple[Compared, ...]
     failed: Mapping[str, str]
@@ -213,7 +216,9 @@ def compare(
             said(bench if not number else f"{bench} again: something looked worse")
             outcome = measure(bench, _left(end))
             if outcome.error:
-                if not found:
+                if outcome.late and end is not None:
+                    left_out += [] if found else [bench]
+                elif not found:
                     failed[bench] = outcome.error
                 break
             found = best(found, figures(outcome.rows))
