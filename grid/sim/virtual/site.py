@@ -147,7 +147,11 @@ class Site:
             self._start(request)  # what nearly always happens, sooner
         elif self.gone:
             self._turn_away(request, Outcome.UNREACHABLE)
-        elif not self.ready and (self._unnoticed() or not self.flow_control):
+        elif not self.ready and self._unnoticed():
+            self.met = self.begun = True
+            self._turn_away(request, Outcome.UNAVAILABLE)
+        elif not self.ready and not self.flow_control:
+            self.met = True
             self._turn_away(request, Outcome.UNAVAILABLE)
         elif len(self.at_epp) >= MAX_QUEUED:
             self._turn_away(request, Outcome.SATURATED)
@@ -240,9 +244,7 @@ class Site:
     def _unnoticed(self) -> bool:
         """Whether the EPP gives requests to endpoints that are all dead, since it does not know yet."""
         engines = self.engines()
-        unnoticed = saturation(engines) < 1.0 if self.flow_control else any(not engine.stale for engine in engines)
-        self.met, self.begun = True, self.begun or unnoticed
-        return unnoticed
+        return saturation(engines) < 1.0 if self.flow_control else any(not engine.stale for engine in engines)
 
     def _turn_away(self, request: Request, outcome: Outcome) -> None:
         self._clock.after(ERROR_S, self._tell, request, request.turn, outcome)
