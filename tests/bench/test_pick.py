@@ -17,6 +17,15 @@ def test_a_pick_is_held_against_an_empty_call(rows: dict[str, dict[str, object]]
         assert 2 < row["ratio"] < 100  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("what", ["with route()", "everything full", "refused"])
+def test_other_ways_to_choose_are_held_against_it_at_the_largest_size(
+    what: str, rows: dict[str, dict[str, object]]
+) -> None:
+    row = rows[f"{what}, 32 sites"]
+    assert (row["peer"], row["better"]) == ("an empty Python call", "less")
+    assert 2 < row["ratio"] < 500  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("what", ["frame", "document"])
 def test_what_is_taken_over_is_held_against_reading_its_bytes(what: str, rows: dict[str, dict[str, object]]) -> None:
     row = rows[f"take over a {what}, 32 sites x 4 models"]

@@ -32,6 +32,8 @@ _MODELS: Final = 4
 _GROWTH: Final = ((16, 4), (64, 4), (128, 4), (256, 4))
 """Sites and models whose products the growth is fitted to."""
 _PICKS: Final = 100
+_EMPTY_CALL: Final = "an empty Python call"
+_BESIDE: Final = {"route_p50_us": "with route()", "full_p50_us": "everything full", "shed_p50_us": "refused"}
 _STRATEGIES: Final = ("simple-shuffle", "least-busy")
 _NETWORK: Final = "bench"
 
@@ -39,7 +41,7 @@ _NETWORK: Final = "bench"
 def run(
     *, sites: Sequence[int] = SITES, batches: int = 60, size: int = 2000, litellm: bool = True
 ) -> list[dict[str, Any]]:
-    """One row per number of sites, then what a frame and a document cost at the largest, then growth.
+    """One row per number of sites; at the largest the other ways to choose, and a frame and a document; then growth.
 
     ``litellm`` False: the peer is an empty call whether the extra is there or not.
     """
@@ -51,13 +53,24 @@ def run(
         row["empty_call_us"] = round(empty, 4)
         peer, took = _peer(number) if litellm else (None, None)
         if took is None:
-            peer = f"an empty Python call ({peer})" if peer else "an empty Python call"
+            peer = f"{_EMPTY_CALL} ({peer})" if peer else _EMPTY_CALL
             row |= {"peer": peer, "ratio": round(row["p50_us"] / empty, 1), "better": Better.LESS}
         else:
             row |= {"peer": peer, "peer_p50_us": round(took, 1), "ratio": round(took / row["p50_us"], 1)}
             row |= {"better": Better.MORE}
         rows.append(row)
-    return rows + _changes(max(sites), max(3, batches // 6)) + _growth(sites)
+    beside = [_beside(rows[-1], key, what, empty) for key, what in _BESIDE.items()]
+    return rows + beside + _changes(max(sites), max(3, batches // 6)) + _growth(sites)
+
+
+def _beside(row: dict[str, Any], key: str, what: str, empty: float) -> dict[str, Any]:
+    return {
+        "case": f"{what}, {row['sites']} sites",
+        "p50_us": row[key],
+        "peer": _EMPTY_CALL,
+        "ratio": round(row[key] / empty, 1),
+        "better": Better.LESS,
+    }
 
 
 def _picks(number: int, batches: int, size: int) -> dict[str, float]:
