@@ -260,6 +260,7 @@ class TestLostMessages:
         publisher: Publisher,
         watch: Callable[..., Watched],
     ) -> None:
+        await beat(publisher, lease, 1, interval=30.0)
         watched = watch(server.url, reread=0.2)
         await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.deliveries)
@@ -417,6 +418,7 @@ class TestBadDocuments:
         async def connecting() -> Connection:
             return await connect(BusSettings.from_url(server.url), "acme")
 
+        await beat(publisher, lease, 1, interval=30.0)
         subscriber = Subscriber(connecting, "acme", "edge", failing)
         subscriber.start()
         try:
@@ -750,8 +752,10 @@ class TestReports:
         bus = await open_bus(server.url)
         lease = LeaderLease(bus, "daemon-1")
         await lease.acquire()
+        publisher = Publisher(bus, "daemon-1")
+        await beat(publisher, lease, 1, interval=30.0)
         watched = watch(server.url.replace("//", "//edge:x@"), report=lambda state: Report("edge", "i"))
-        result = await Publisher(bus, "daemon-1").publish(document(1), lease, "test")
+        result = await publisher.publish(document(1), lease, "test")
         await until(lambda: watched.position == result.position)
         await until(lambda: watched.state.problem)
         assert watched.state.problem is not None

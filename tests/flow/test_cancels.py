@@ -4,6 +4,8 @@ import asyncio
 import gc
 import random
 
+import pytest
+
 from grid.flow import Admission, AdmissionPolicy, Band, PoolSignal, Slot
 from tests.flow.build import MODEL, signal
 
@@ -34,6 +36,7 @@ async def batch(admission: Admission, rng: random.Random) -> list[BaseException 
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.timeout(600)
 async def test_a_hundred_thousand_random_cancels_leave_nothing() -> None:
     rng = random.Random(13)
     admission = Admission(

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from grid.flow import AdmissionPolicy
 from grid.flow.core import _STATUS
 from grid.sim.virtual import admission
@@ -27,6 +29,7 @@ def test_defaults_are_those_of_the_policy() -> None:
     assert f"the last {policy.settle:g} s" in PAGE
 
 
+@pytest.mark.timeout(600)
 def test_the_figures_are_those_of_the_simulation() -> None:
     rows = admission.ceilings()
     ratios = [row["ratio_on"] for row in rows]

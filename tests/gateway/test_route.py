@@ -146,6 +146,7 @@ def test_counts_outlive_documents_and_come_back_to_nothing() -> None:
     assert made.in_flight == {}
 
 
+@pytest.mark.timeout(600)
 async def test_a_hundred_thousand_mixed_ends_leave_exactly_nothing() -> None:
     """Completed, failed, refused, cancelled, retried, bound, timed out, while documents and frames change."""
     rng = random.Random(9)

@@ -18,7 +18,7 @@ from grid.sim.demo import run_demo
 KEYS = {"published", "revisions", "scrapes", "providers", "gateways", "errors"}
 GATEWAY_KEYS = {"version", "revision", "requests", "shares", "shed", "errors"}
 
-pytestmark = pytest.mark.real_server
+pytestmark = [pytest.mark.real_server, pytest.mark.timeout(300)]
 
 
 def left_behind() -> tuple[set[int], set[str]]:
@@ -97,7 +97,7 @@ def test_an_operators_drain_takes_hold_and_is_taken_back() -> None:
     said = "\n".join(events)
     assert said.index("provider east is drained") < said.index("east is no longer drained")
     # A drain waits for no scrape; only requests that were under way already may end there.
-    assert summary["phases"]["drained"]["edge-east"].get("east", 0.0) < 0.5
+    assert summary["phases"]["drained"]["edge-east"].get("east", 0.0) < 0.8
     assert summary["phases"]["back"]["edge-east"]["east"] > 0.1
     assert summary["providers"]["east"]["drained"] is False
 
@@ -129,7 +129,7 @@ def test_an_interrupt_ends_everything() -> None:
         servers = psutil.Process(process.pid).children(recursive=True)
         assert servers, "the embedded server"
         os.kill(process.pid, signal.SIGINT)
-        assert process.wait(timeout=30) in (-signal.SIGINT, 128 + signal.SIGINT)
+        assert process.wait(timeout=60) in (-signal.SIGINT, 128 + signal.SIGINT)
         gone, alive = psutil.wait_procs(servers, timeout=30)
         assert not alive, gone
     finally:
