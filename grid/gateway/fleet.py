@@ -113,6 +113,19 @@ class OwnCounts:
             later, until = target.own, max(now, moment)
         return earlier + (later - earlier) * (moment - since) / (until - since) if until > since else float(earlier)
 
+    def nearest(self, target: Target, moment: float, held: float) -> float:
+        """The count about ``moment`` that is nearest to ``held``.
+
+        For the only gateway, whose count is what the page should say: between two records that differ, the page knows
+        better on which side of a request it was made. Records from one ``PERIOD`` before ``moment`` on count, since an
+        age is that of an arrival, not of a page, and up to the first after it.
+        """
+        first, last = bisect_right(self._times, moment - PERIOD) - 1, bisect_right(self._times, moment)
+        counts = [self._count(place, target) for place in range(max(0, first), min(last + 1, len(self._times)))]
+        if last >= len(self._times):
+            counts.append(target.own)
+        return float(min(max(held, min(counts)), max(counts)))
+
     def _count(self, place: int, target: Target) -> int:
         layout, counts = self._records[place]
         spot = layout.get(target)

@@ -107,7 +107,10 @@ class FrameReader:
         counted_at, page = sampled_at - lag, held
         if reported - page > max(_SLACK, page):
             counted_at, held = sight.received_at - REPORTS_AGE, reported
-        own = self._own.at(target, counted_at, sight.now)
+        if sight.frame.instances == 1 and held == page and not lag:
+            own = self._own.nearest(target, counted_at, held)
+        else:
+            own = self._own.at(target, counted_at, sight.now)
         if self._on_estimate_error is not None and _newer(target, sampled_at):
             self._on_estimate_error(target, abs(target.load_at(own) - held / (size or 1.0)))
         kv, ceiling = _amount(signal.kv), _amount(signal.kv_ceiling)

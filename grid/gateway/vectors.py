@@ -344,6 +344,9 @@ def _estimates() -> Iterator[_Case]:
     known = {"capacity_source": "learned"}
     learned.frame(100.0, *(_signal(n, 1.4 + n / 10, **known) for n in range(3))).pick()
     yield learned.frame(101.0, *(_signal(n, 1.4, queue=1.0, **known) for n in range(3))).pick()
+    alone = _Case("only-gateway", "between two records the page says which count was its own", "two")
+    alone.own(100.0, 4, 2).own(100.05, 5, 2)
+    yield alone.frame(100.05, _signal(0, 0.4, age_s=0.02), _signal(1, None), fleet={"edge": (1, 6)}).pick()
     below = _Case("page-below-reports", "a provider holds at least what gateways have in flight there", "two")
     below.own(98.0, 4, 2).own(100.0, 6, 2).frame(
         100.0, _signal(0, 0.0), _signal(1, 0.8), fleet={"edge": (1, 6), "others": (1, 3)}

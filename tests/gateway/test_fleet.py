@@ -120,6 +120,18 @@ def test_a_target_is_never_taken_for_one_that_is_gone() -> None:
         assert own.at(Target("new", "new"), 0.0, 0.0) == 0
 
 
+def test_the_count_nearest_to_a_page_is_one_that_was_recorded_about_then() -> None:
+    own, target = OwnCounts(), Target("east", "east-llama")
+    own.follow([target])
+    for now in (10.0, 10.05, 10.1, 10.15):
+        own.record(now)
+        target.begin()
+    # 1 from 10.05 on, 2 from 10.1 on, 3 from 10.15 on, and 4 now.
+    assert [own.nearest(target, 10.12, held) for held in (0, 1, 1.4, 2, 3, 9)] == [1, 1, 1.4, 2, 3, 3]
+    assert own.nearest(target, 10.3, 9) == 4
+    assert own.nearest(target, 5.0, 9) == 0, "before the first record the first one stands"
+
+
 @pytest.mark.parametrize(
     ("own", "fleet", "scale", "proven"),
     [

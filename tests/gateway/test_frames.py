@@ -62,6 +62,19 @@ def test_the_only_gateway_trusts_its_own_count_where_no_load_is_told() -> None:
     assert {made.pick("llama").site for _ in range(20)} == {"s2"}
 
 
+def test_the_only_gateway_takes_the_page_as_it_is() -> None:
+    """Between two records it has begun one more: whether the page has it is what the page says."""
+    for held, estimate in ((0.4, 0.5), (0.5, 0.5)):
+        time = Time()
+        made = router(0, clock=time)
+        hold(made, 0, 4)
+        made.tick(100.0)
+        hold(made, 0, 1)
+        time.now = 100.05
+        made.observe(frame(signal(0, held, age_s=0.02), gateways={"edge": (1, 4)}), 100.05)
+        assert estimates(made) == [pytest.approx(estimate)]
+
+
 def test_reports_alone_refuse_nobody() -> None:
     made = router(0)
     made.observe(frame(signal(0, 0.0), gateways={"crashed": (1, 20)}), 100.0)
