@@ -116,6 +116,20 @@ def test_a_newcomer_is_published_before_its_page_was_read() -> None:
     assert world.plane.published[-1][2] == Position(1, 2)
 
 
+def test_while_a_newcomer_is_unread_others_may_still_be_lost() -> None:
+    """Only a daemon that has just begun holds back; one that has read everything once never does so again."""
+    world = World(fleet(8, 8, 8, interval=10.0), absent=(2,))
+    world.clock.run(15.0)
+    world.sites[1].kill()
+    world.clock.run(23.0)
+    assert admissions(world)["site-1"] == AdmissionState.NEW_AND_EXISTING, "one page with nothing ready is a demotion"
+    world.join(2)
+    seen = reads(world)
+    world.clock.run(27.0)
+    assert "site-2" not in [name for _, name in seen]
+    assert admissions(world)["site-1"] == AdmissionState.NONE
+
+
 def test_a_drain_closes_a_site_to_new_work_at_once_and_its_end_opens_it() -> None:
     world = settled(fleet(8, 8, gateways=2))
     world.plane.drain("site-0")
@@ -150,8 +164,18 @@ def test_frames_go_out_once_a_second_and_at_once_for_a_loss() -> None:
     assert extra[0] == pytest.approx(read + 0.01 + JOIN)
     gone = next(frame for at, frame in heard if at == extra[0])
     assert gone.providers["site-1"].ready == 0
+
+
+def test_a_frame_that_follows_another_too_closely_waits() -> None:
+    world = settled(fleet(8, 8, 8, 8, 8))  # the last one is read shortly before each other second
+    heard = frames(world)
+    world.sites[4].kill()
+    world.clock.run(8.5)
     times = [at for at, _ in heard]
-    assert min(later - earlier for earlier, later in pairwise(times)) >= SHORTEST - 1e-9
+    loss = next(at for at in times if at % 1.0 > 0.5)
+    assert loss == pytest.approx(4.0 * GOLDEN_RATIO % 1.0 * 2.0 + 4.0 + 0.02 + JOIN)
+    assert min(later - earlier for earlier, later in pairwise(times)) == pytest.approx(SHORTEST)
+    assert times[-1] == pytest.approx(8.0), "and those after it are on time"
 
 
 def test_frames_carry_what_gateways_reported_while_they_are_alive() -> None:
@@ -252,14 +276,25 @@ def test_what_happens_while_the_bus_is_away_is_published_once_it_is_back(seconds
 
 def test_gateways_come_back_one_after_the_other() -> None:
     world = settled(fleet(8, 8, gateways=32))
-    back: list[float] = []
+    world.clock.run(4.5)
+    first: dict[str, float] = {}
+
+    def note(name: str) -> Callable[[object, float], None]:
+        def noted(_: object, at: float) -> None:
+            first.setdefault(name, at)
+
+        return noted
+
     for gateway in world.gateways:
-        gateway.router.on_frame = lambda *_: back.append(world.clock.now)
+        gateway.router.on_frame = note(gateway.instance)
+    heard = frames(world)
     cut = world.clock.now
     world.plane.cut_off(30.0)
-    world.clock.run(cut + 33.0)
-    early = len(back)
     world.clock.run(cut + 45.0)
-    assert early < len(back) - 32
-    last = [at for at in back if at > cut + 44.0 - 0.5]
-    assert len(last) == 32
+    assert len(first) == 32
+    assert min(first.values()) < cut + 32.0
+    assert cut + 36.0 < max(first.values()) < cut + 42.0
+    instances = [frame.gateways[EDGE].instances for _, frame in heard]
+    assert instances == sorted(instances), "who has not come back has not reported"
+    assert instances[0] < 16
+    assert instances[-1] == 32
