@@ -281,3 +281,25 @@ def test_an_epp_holds_back_while_caches_are_full() -> None:
     assert list(site.at_epp) == [waits]
     clock.run(20.0)
     assert ends.at[waits] == 11.0
+
+
+def test_what_was_cut_off_and_came_back_ends_by_its_second_start() -> None:
+    clock = Clock()
+    site = Site("one", 1, clock)
+    ended: list[float] = []
+
+    def left(request: Request, outcome: Outcome) -> None:
+        if outcome is Outcome.ANSWERED:
+            ended.append(clock.now)
+        else:
+            site.revive()
+            site.send(request)
+
+    request = Request(10.0)
+    request.left = left
+    site.send(request)
+    clock.run(2.0)
+    site.kill()
+    clock.run(30.0)
+    assert ended == [12.0]
+    assert request.waited == 0.0
