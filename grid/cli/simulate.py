@@ -122,6 +122,45 @@ def stale(
     _show(run(dict.fromkeys(names), seconds=duration, seeds=seeds), output, hide=("about",))
 
 
+class Runs(StrEnum):
+    """How many runs each scenario has."""
+
+    SMALL = "small"
+    FULL = "full"
+
+
+@app.command()
+def churn(
+    only: Annotated[str, typer.Option(help="Scenarios, parted by commas; none: all.")] = "",
+    size: Annotated[Runs, typer.Option(help="full: as published, some minutes; small: a look.")] = Runs.FULL,
+    seed: Annotated[int, typer.Option(min=0, help="Another one gives other arrivals and moments.")] = 1,
+    plot: PlotOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What befalls a fleet, with a bound on what choosing may let through; exit 1 where Grid breaks one.
+
+    Sites join, die, come back, lie or fail; leaders and frames are lost; traffic is uneven; pages cannot be read.
+
+    Examples:
+
+      grid simulate churn --size small
+
+      grid simulate churn --only join,return --plot pictures -o json
+    """
+    from grid.sim.virtual.churn import broken, run
+    from grid.sim.virtual.scenarios import SCENARIOS
+
+    names = list(dict.fromkeys(only.replace(" ", "").split(","))) if only.strip() else list(SCENARIOS)
+    unknown = [name for name in names if name not in SCENARIOS]
+    if unknown:
+        raise typer.BadParameter(f"scenarios are {', '.join(SCENARIOS)}, got {unknown[0]!r}", param_hint="--only")
+    with _gallery(plot) as show, watching() as watch:
+        rows = run(names, size=size.value, seed=seed, progress=watch("churn"), show=show)
+    _show(rows, output, hide=("about",))
+    if broken(rows):
+        raise typer.Exit(1)
+
+
 @app.command()
 def admission(
     seed: Annotated[int, typer.Option(help="Of arrivals and durations.")] = 1,

@@ -110,6 +110,7 @@ def _level(until: float) -> Bound:
 
 
 def _gets(site: int, fair: float, most: float, first: float, last: float) -> Bound:
+    """What has to be large is counted below 0, with a ``fair`` share and a bound below 0."""
     what = f"part of its fair share from {first:g} to {last:g} s on"
     return Bound(what, most, lambda runs: share(runs, site, fair, first, last))
 
@@ -209,13 +210,13 @@ def _surge(stage: Stage) -> None:
 
 _READABLE: Final = Shape(8)
 _DENIED: Final = Shape(8, page=Page(denied=True))
-_IDLE_BESIDE: Final = {1: {1: 0.0, 4: 0.0, 8: 0.005, 12: 0.06}, 4: {1: 0.01, 4: 0.08, 8: 0.16, 12: 0.28}}
+_IDLE_BESIDE: Final = {1: {1: 0.0, 4: 0.0, 8: 0.005, 12: 0.03}, 4: {1: 0.01, 4: 0.08, 8: 0.16, 12: 0.28}}
 """By gateways and requests a second: part of the arrivals that may wait while another site has a free slot.
 
 The site that can be read holds 4 a second, all four hold 16. Alone, a gateway knows by its own count where a slot is
-free, but for the 50 ms between two records of it: at 12 a second, a request comes to a full site in one of twenty. Of
-four gateways none hears sooner than a scrape interval what the others send, while the site that is known to work is to
-be kept full before others are used: so it is now and then filled past its brim.
+free, but for what its page and its report, some ms and some s old, make of that count. Of four gateways none hears
+sooner than a scrape interval what the others send, while the site that is known to work is to be kept full before
+others are used: so it is now and then filled past its brim.
 """
 
 
@@ -364,13 +365,19 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     ),
     "drain": Scenario(
         "a site is drained, and taken back after 10 s",
-        replace(_USUAL, after=26.0),
+        replace(_USUAL, load=0.75, after=26.0),
         _drain,
-        # 20 ms to the pass, 5 ms to the gateways; and two looks of 100 ms.
-        (_last_sent(0.0, 9.0, 0.2), _arrives(0, _UNDRAINED_AT), _NO_FAULTS, _REFUSED),
+        (
+            # 20 ms to the pass, 5 ms to the gateways; and two looks of 100 ms.
+            _last_sent(0.0, 9.0, 0.2),
+            # It is as warm as it was, so it is filled up at once; but not beyond that.
+            _filled((0,), OVERFLOW, _UNDRAINED_AT, 26, "the site"),
+            _gets(0, -1 / 8, -0.85, _UNDRAINED_AT + 2 * INTERVAL, 26),
+            _NO_FAULTS,
+            _REFUSED,
+        ),
         fair=_AFTER_DRAIN,
         events=((0.0, "drained"), (_UNDRAINED_AT, "taken back")),
-        runs=(16, 60),
     ),
     "surge": Scenario(
         "arrivals are three times as many for 10 s, 1.8 of all slots",
