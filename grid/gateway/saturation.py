@@ -260,7 +260,7 @@ class SaturationRoute:
             place = self._under.at(self._bits(WORD))
         elif place.target.surely_over and self.sure < len(self.places):
             place = self._unsure.at(self._bits(WORD))
-        elif (group := place.group) is not None and len(self.places) > 1:
+        elif (group := place.group) is not None and place.target.excess > 0 and len(self.places) > 1:
             place = shorter(place, self._all.at_rest(self._bits(WORD), group.offset + place.spot))
         return decided(place, None, "last_resort")
 
@@ -273,7 +273,7 @@ def _shortest(places: Sequence[Place]) -> tuple[list[Place], list[int]]:
 
 
 def shorter(place: Place, other: Place) -> Place:
-    """Whose queue is shorter by now, ``place`` where they are alike: so many have been sent there since it was told."""
+    """Whose queue is shorter by now for its capacity; ``place`` had the shortest one told, and got more since."""
     return other if other.target.backlog < place.target.backlog else place
 
 
@@ -321,7 +321,7 @@ def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
     if under or unsure:
         rest = under or unsure
         place = Line(rest, [one.target.weight for one in rest]).at(bits(WORD))
-    elif len(places) > 1:
+    elif place.target.excess > 0 and len(places) > 1:
         line = Line(places, [one.target.weight for one in places])
         place = shorter(place, line.at_rest(bits(WORD), places.index(place)))
     return decided(place, None, "last_resort")

@@ -369,6 +369,26 @@ def _overload() -> Iterator[_Case]:
     yield behind.frame(101.0, _signal(0, 1.0), _signal(1, None), _signal(2, 1.0)).pick()
     whole = _Case("whole-group", "without trust all of a group are drawn from while one has room", "three")
     yield whole.frame(100.0, _signal(0, 0.9), _signal(1, 1.0), _signal(2, 1.2), fleet=_LARGE).pick().pick().pick()
+    seems = _Case("only-seems-full", "one of four gateways draws from those that may be full by a guess", "three")
+    seems.frame(100.0, _signal(0, 0.9), _signal(1, 1.1), _signal(2, 1.19), fleet={"others": (4, 0)})
+    yield seems.pick().pick().pick()
+    unequal = _Case("unequal-sizes", "at equal load one request more is more for the smaller", "two")
+    yield unequal.frame(100.0, _signal(0, 0.5, 8.0), _signal(1, 0.5, 48.0)).pick()
+    water = _Case("water-level", "a large fleet: only those that its arrivals have reached by now", "five")
+    water.own(90.0, 0, 0, 0, 0, 0).own(91.0, 2, 0, 0, 0, 0).own(92.0, 1, 1, 0, 0, 0).own(94.0, 2, 1, 1, 0, 0)
+    sampled = [_signal(n, (0.2, 0.4, 0.7, 0.9, 1.1)[n], age_s=0.1 * n) for n in range(5)]
+    water.frame(95.0, *sampled, fleet={"others": (199, 0)}).pick()
+    for at in (95.5, 96.0, 97.0, 99.0):
+        water.own(at, 2, 1, 1, 0, 0).pick().pick()
+    yield water
+    joins = _Case("joins", "one that was unknown counts as busy as its peers, less and less", "three")
+    joins.frame(100.0, _signal(0, 0.6), _signal(1, 0.6), _signal(2, None))
+    for at in (101.0, 131.0, 161.0):
+        joins.frame(at, _signal(0, 0.6), _signal(1, 0.5), _signal(2, 0.0)).pick(42 | 106 << 7).pick(106 | 20 << 7)
+    yield joins
+    sent = _Case("last-resort-got-more", "what was sent to the shortest queue since makes it longer", "three")
+    sent.frame(100.0, *(_signal(n, 1.0, 100.0, queue=(2.0, 4.0, 9.0)[n]) for n in range(3)))
+    yield sent.pick(0).own(100.0, 5, 0, 0).pick(0, 0).pick(0, 2**32 - 1)
     shed = _Case("shedding", "all above 1.05 starts it, one below 0.95 ends it", "two")
     for n, (one, other) in enumerate(((1.05, 1.2), (1.06, 1.07), (1.0, 0.95), (0.94, 2.0), (1.0, 1.2))):
         shed.frame(100.0 + n, _signal(0, one), _signal(1, other)).pick()

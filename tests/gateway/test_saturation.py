@@ -235,8 +235,8 @@ def test_what_was_sent_to_the_shortest_queue_makes_it_longer() -> None:
         decision = made.pick("llama")
         assert decision.case == "last_resort"
         decision.place.target.begin()
-    backlogs = [target.backlog for target in made.targets]
-    assert sum(backlogs) == 30
+    backlogs = [100 * target.backlog for target in made.targets]
+    assert sum(backlogs) == pytest.approx(30)
     assert max(backlogs) - min(backlogs) <= 6
     assert made.targets[0].own < 14
 
@@ -392,6 +392,7 @@ def test_the_fast_path_is_the_book(fleet: tuple[list[int], list[ProviderSignal],
                 target.trusted,
                 target.saturation,
                 target.queue,
+                target.excess,
                 target.backlog,
             )
             for group, target in zip(groups, made.targets, strict=True)
@@ -473,6 +474,15 @@ def test_held_to_some_the_same_rule_chooses_among_them() -> None:
     assert held(made, 50, 3) == {("s3", "last_resort"): 50}
     made.observe(frame(signal(0, 1.5, queue=1.0), signal(1, 1.0, queue=2.0)), 100.0)
     assert held(made, 50, 0, 1) == {("s1", "last_resort"): 50}
+
+
+def test_held_to_some_that_are_full_what_was_sent_since_counts() -> None:
+    made = router(0, 0, 0)
+    made.observe(frame(*(signal(n, 1.0, 100.0, queue=queue) for n, queue in enumerate((2.0, 4.0, 0.0)))), 100.0)
+    assert held(made, 50, 0, 1) == {("s0", "last_resort"): 50}
+    hold(made, 0, 5)
+    assert held(made, 50, 0, 1) == {("s1", "last_resort"): 50}
+    assert held(made, 50, 0) == {("s0", "last_resort"): 50}
 
 
 def test_held_to_some_without_trust_all_of_them_are_drawn_from() -> None:

@@ -54,7 +54,7 @@ def test_partition_prints_the_stated_keys_and_pictures(command: typer.Typer, tmp
 def test_stale_prints_the_stated_keys(command: typer.Typer) -> None:
     found = rows(command, "stale", "--columns", "a,d", "--duration", "20", "--seeds", "1")
     assert [(row["column"], row["policy"]) for row in found["rows"]] == [
-        (column, policy) for column in "AD" for policy in ("random", "p2c-stale", "own", "grid")
+        (column, policy) for column in "AD" for policy in stale.POLICIES
     ]
     assert {"column", "policy", "mean_ms", "p99_ms", "hottest"} <= set(found["rows"][0])
 

@@ -205,6 +205,13 @@ class Fleet:
             clock.every(REPORTS, lambda router=router: self._report(router), first=phase)  # type: ignore[misc]
         clock.every(sample, self._sample)
 
+    def join(self, site: Slots) -> None:
+        """One more site: the gateways hear of it at once, and of its load with the next sample."""
+        self.sites[site.name] = site
+        envelope = document(list(self.sites))
+        for router in self.routers:
+            router.apply(envelope)
+
     def _report(self, router: Router) -> None:
         self._said[router.gateway] = GatewaySignal(1, router.in_flight)
 

@@ -4,16 +4,23 @@ Requests arrive at random (Poisson), each at one of the gateways. A site has slo
 exponential, 2 s on average. All sites are sampled together every so often and gateways hear it 0.1 s later. A request's
 wait is the time that it stood in a site's queue. Policies:
 
-- **random**: any site, all alike;
+- **random**: any site, in proportion to its slots;
+- **uniform**: any site, all alike;
+- **turns**: each site in turn, each gateway from a place of its own;
+- **least-stale**: the site whose sampled load / capacity is lowest;
 - **p2c-stale**: two distinct sites at random, the one whose sampled load / capacity is lower: the usual way;
 - **own**: two distinct sites by capacity, the one with fewer requests of this gateway per slot;
-- **grid**: :class:`grid.gateway.Router` as it runs in production.
+- **grid**: :class:`grid.gateway.Router` as it runs in production;
+- **perfect**: two distinct sites by capacity, the one that holds less per slot at this very moment;
+- **central**: one first-come queue before the slots of all sites: what nobody can do better than, and no rule that has
+  to send a request somewhere when it comes can reach. It has no shares.
 """
 
+import itertools
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
@@ -21,6 +28,9 @@ from grid.sim.virtual.fleet import MODEL, Clock, Fleet, Slots
 
 MEAN_S: Final = 2.0
 """Mean duration of a request, s."""
+
+DELAY_S: Final = 0.1
+"""s until gateways hear of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,9 @@ COLUMNS: Final = {
         _A, load=0.725, hidden=(0.5, 0.5), about="two of 8 sites half filled by traffic that the gateways do not see"
     ),
 }
-POLICIES: Final = ("random", "p2c-stale", "own", "grid")
+POLICIES: Final = ("random", "uniform", "turns", "least-stale", "p2c-stale", "own", "grid", "perfect", "central")
+WINDOW_S: Final = 10.0
+"""s of the longer windows over which shares are taken."""
 
 Chosen = tuple[Slots, Callable[[], None], Callable[[], None]]
 """A site, and what its gateway does when the request begins and ends."""
@@ -57,21 +69,31 @@ Choice = Callable[[int], Chosen]
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What a policy is made for."""
+    """What a policy is made for. ``joins``: who wants to hear of a site that joins."""
 
     clock: Clock
-    sites: Sequence[Slots]
+    sites: list[Slots]
     column: Column
     rng: random.Random
-    on_error: Callable[[float], None] | None
+    on_error: Callable[[float], None] | None = None
+    joins: list[Callable[[Slots], None]] = field(default_factory=list)
+
+    def join(self, site: Slots) -> None:
+        self.sites.append(site)
+        for hear in self.joins:
+            hear(site)
 
 
 @dataclass(slots=True)
 class Result:
-    """Waits in s; ``hottest``: mean over sample intervals of the busiest site's share against its fair share."""
+    """Waits in s; ``hottest``: mean over sample intervals of the busiest site's share against its fair share.
+
+    ``hottest_10s``: the same over windows of 10 s. None where requests have no site until they start.
+    """
 
     waits: list[float]
-    hottest: float
+    hottest: float | None
+    hottest_10s: float | None
 
     @property
     def mean_ms(self) -> float:
@@ -96,14 +118,19 @@ def run(
     for name in columns:
         for policy in policies:
             results = [simulate(COLUMNS[name], policy, seconds=seconds, seed=seed) for seed in range(seeds)]
-            merged = Result([wait for one in results for wait in one.waits], sum(r.hottest for r in results) / seeds)
+            merged = Result(
+                [wait for one in results for wait in one.waits],
+                _mean([one.hottest for one in results]),
+                _mean([one.hottest_10s for one in results]),
+            )
             rows.append(
                 {
                     "column": name,
                     "policy": policy,
                     "mean_ms": round(merged.mean_ms, 1),
                     "p99_ms": round(merged.p99_ms),
-                    "hottest": round(merged.hottest, 2),
+                    "hottest": merged.hottest,
+                    "hottest_10s": merged.hottest_10s,
                     "about": COLUMNS[name].about,
                 }
             )
@@ -123,7 +150,8 @@ def simulate(
     ``on_error`` hears how far off estimates were when a new sample came (policy ``grid``).
     """
     clock = Clock()
-    sites = [Slots(f"site-{number}", slots, clock) for number, slots in enumerate(column.slots)]
+    slots = (sum(column.slots),) if policy == "central" else column.slots
+    sites = [Slots(f"site-{number}", size, clock) for number, size in enumerate(slots)]
     choose = _POLICIES[policy](_Scene(clock, sites, column, random.Random(f"{seed} choice"), on_error))
     waits: list[float] = []
     traffic = random.Random(f"{seed} traffic")
@@ -146,12 +174,56 @@ def simulate(
 
     rate = column.load * sum(column.slots) / MEAN_S
     clock.at(traffic.expovariate(rate), arrive)
-    for site, load in zip(sites, column.hidden, strict=False):
-        _fill(clock, site, load * site.capacity / MEAN_S, random.Random(f"{seed} hidden {site.name}"))
-    shares = _Shares(sites)
+    for number, (size, load) in enumerate(zip(column.slots, column.hidden, strict=False)):
+        site = sites[number % len(sites)]
+        _fill(clock, site, load * size / MEAN_S, random.Random(f"{seed} hidden site-{number}"))
+    shares, windows = _Shares(sites), _Shares(sites)
     clock.every(column.sample, shares.look, first=warm_up)
+    clock.every(WINDOW_S, windows.look, first=warm_up)
     clock.run(seconds)
-    return Result(waits, shares.hottest)
+    if policy == "central":
+        return Result(waits, None, None)
+    return Result(waits, shares.hottest, windows.hottest)
+
+
+def joined(column: Column, policy: str = "grid", *, seed: int = 0, intervals: int = 5) -> list[float]:
+    """What the last site gets of its fair share in each of its first sample ``intervals``.
+
+    It joins empty, after twenty of them in which the others carried all of the load. For the policies ``random``,
+    ``uniform``, ``least-stale``, ``p2c-stale`` and ``grid``.
+    """
+    clock = Clock()
+    *sites, last = (Slots(f"site-{number}", size, clock) for number, size in enumerate(column.slots))
+    scene = _Scene(clock, sites, column, random.Random(f"{seed} choice"))
+    choose = _POLICIES[policy](scene)
+    traffic = random.Random(f"{seed} traffic")
+    rate = column.load * sum(column.slots) / MEAN_S
+
+    def arrive() -> None:
+        clock.at(clock.now + traffic.expovariate(rate), arrive)
+        site, begin, end = choose(traffic.randrange(column.gateways))
+        begin()
+        site.send(traffic.expovariate(1 / MEAN_S), lambda _: end())
+
+    clock.at(0.0, arrive)
+    joins = 20 * column.sample
+    clock.run(joins - 0.01)
+    scene.join(last)
+    told = joins + DELAY_S
+    clock.run(told)
+    shares, before = [], [site.seen for site in sites]
+    for interval in range(1, intervals + 1):
+        clock.run(told + interval * column.sample)
+        seen = [site.seen for site in sites]
+        new = [now - then for now, then in zip(seen, before, strict=True)]
+        shares.append(new[-1] / sum(new) * sum(column.slots) / last.capacity)
+        before = seen
+    return shares
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 3) if known else None
 
 
 def _fill(clock: Clock, site: Slots, rate: float, rng: random.Random) -> None:
@@ -188,35 +260,48 @@ class _Shares:
 
 
 def _random(scene: _Scene) -> Choice:
-    return lambda _: (scene.rng.choice(scene.sites), _nothing, _nothing)
+    return lambda _: _plain(scene.rng.choices(scene.sites, [site.capacity for site in scene.sites])[0])
+
+
+def _uniform(scene: _Scene) -> Choice:
+    return lambda _: _plain(scene.rng.choice(scene.sites))
+
+
+def _turns(scene: _Scene) -> Choice:
+    sites = scene.sites
+    counts = [itertools.count(scene.rng.randrange(len(sites))) for _ in range(scene.column.gateways)]
+    return lambda gateway: _plain(sites[next(counts[gateway]) % len(sites)])
+
+
+def _least(scene: _Scene) -> Choice:
+    known = _sampled(scene)
+    return lambda _: _plain(min(scene.sites, key=lambda site: known.get(site, 0.0)))
 
 
 def _p2c(scene: _Scene) -> Choice:
-    clock, known = scene.clock, dict.fromkeys(scene.sites, 0.0)
+    known = _sampled(scene)
+    return lambda _: _plain(min(scene.rng.sample(scene.sites, 2), key=lambda site: known.get(site, 0.0)))
+
+
+def _sampled(scene: _Scene) -> dict[Slots, float]:
+    """Load / capacity of each site, as gateways have been told it."""
+    clock, known = scene.clock, dict[Slots, float]()
 
     def sample() -> None:
         seen = {site: site.held / site.capacity for site in scene.sites}
-        clock.at(clock.now + 0.1, lambda: known.update(seen))
+        clock.at(clock.now + DELAY_S, lambda: known.update(seen))
 
     clock.every(scene.column.sample, sample)
-
-    def choose(_: int) -> Chosen:
-        return min(scene.rng.sample(scene.sites, 2), key=known.__getitem__), _nothing, _nothing
-
-    return choose
+    return known
 
 
 def _own(scene: _Scene) -> Choice:
-    sites, draw = scene.sites, scene.rng.random
-    own = [dict.fromkeys(sites, 0) for _ in range(scene.column.gateways)]
-    bounds = list(accumulate(site.capacity for site in sites))
+    own = [dict.fromkeys(scene.sites, 0) for _ in range(scene.column.gateways)]
+    draw = _pairs(scene)
 
     def choose(gateway: int) -> Chosen:
         mine = own[gateway]
-        first = second = sites[bisect(bounds, draw() * bounds[-1])]
-        while second is first:
-            second = sites[bisect(bounds, draw() * bounds[-1])]
-        site = min(first, second, key=lambda site: mine[site] / site.capacity)
+        site = min(draw(), key=lambda site: mine[site] / site.capacity)
 
         def add(number: int) -> None:
             mine[site] += number
@@ -226,9 +311,37 @@ def _own(scene: _Scene) -> Choice:
     return choose
 
 
+def _perfect(scene: _Scene) -> Choice:
+    draw = _pairs(scene)
+    return lambda _: _plain(min(draw(), key=lambda site: site.held / site.capacity))
+
+
+def _pairs(scene: _Scene) -> Callable[[], tuple[Slots, Slots]]:
+    """Draws two distinct sites, each in proportion to its slots."""
+    sites, draw = scene.sites, scene.rng.random
+    bounds = list(accumulate(site.capacity for site in sites))
+
+    def pair() -> tuple[Slots, Slots]:
+        first = second = sites[bisect(bounds, draw() * bounds[-1])]
+        while second is first:
+            second = sites[bisect(bounds, draw() * bounds[-1])]
+        return first, second
+
+    return pair
+
+
 def _grid(scene: _Scene) -> Choice:
     column = scene.column
-    fleet = Fleet(scene.clock, scene.sites, column.gateways, scene.rng, sample=column.sample, on_error=scene.on_error)
+    fleet = Fleet(
+        scene.clock,
+        scene.sites,
+        column.gateways,
+        scene.rng,
+        sample=column.sample,
+        delay=DELAY_S,
+        on_error=scene.on_error,
+    )
+    scene.joins.append(fleet.join)
 
     def choose(gateway: int) -> Chosen:
         target = fleet.routers[gateway].pick(MODEL).place.target
@@ -237,8 +350,26 @@ def _grid(scene: _Scene) -> Choice:
     return choose
 
 
+def _central(scene: _Scene) -> Choice:
+    return lambda _: _plain(scene.sites[0])
+
+
+def _plain(site: Slots) -> Chosen:
+    return site, _nothing, _nothing
+
+
 def _nothing() -> None:
     return None
 
 
-_POLICIES: Final = {"random": _random, "p2c-stale": _p2c, "own": _own, "grid": _grid}
+_POLICIES: Final = {
+    "random": _random,
+    "uniform": _uniform,
+    "turns": _turns,
+    "least-stale": _least,
+    "p2c-stale": _p2c,
+    "own": _own,
+    "grid": _grid,
+    "perfect": _perfect,
+    "central": _central,
+}
