@@ -33,6 +33,8 @@ def run(
     Raises KeyError for an unknown name, ValueError for an unknown size.
     """
     chosen = {name: SCENARIOS[name] for name in names}
+    if size not in SIZES:
+        raise ValueError(f"sizes are {' and '.join(SIZES)}, got {size!r}")
     number = SIZES.index(size)
     policies = {name: (GRID, *(one.peers if peers else ())) for name, one in chosen.items()}
     total, done = sum(one.runs[number] * len(policies[name]) for name, one in chosen.items()), 0

@@ -210,7 +210,7 @@ def _surge(stage: Stage) -> None:
 
 _READABLE: Final = Shape(8)
 _DENIED: Final = Shape(8, page=Page(denied=True))
-_IDLE_BESIDE: Final = {1: {1: 0.0, 4: 0.0, 8: 0.005, 12: 0.03}, 4: {1: 0.01, 4: 0.08, 8: 0.16, 12: 0.28}}
+_IDLE_BESIDE: Final = {1: {1: 0.0, 4: 0.0, 8: 0.005, 12: 0.03}, 4: {1: 0.01, 4: 0.08, 8: 0.18, 12: 0.28}}
 """By gateways and requests a second: part of the arrivals that may wait while another site has a free slot.
 
 The site that can be read holds 4 a second, all four hold 16. Alone, a gateway knows by its own count where a slot is
@@ -258,6 +258,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         _cold_join,
         (_filled((7,), OVERFLOW, 0, 30, "the new site"), _NO_FAULTS, _REFUSED, _waits()),
         events=((0.0, "site-7 joins, cold"),),
+        runs=(8, 16),
     ),
     "loss": Scenario(
         "all endpoints of a site die while requests wait there",
@@ -356,12 +357,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         replace(_USUAL, shares=(0.9, *(0.1 / 3,) * 3)),
         _nothing,
         (_level(20.0), _waits(), _NO_FAULTS, _REFUSED),
+        runs=(8, 16),
     ),
     "skew-16": Scenario(
         "one of 16 gateways has 90 % of the traffic",
         replace(_USUAL, fleet=replace(_EIGHT, gateways=16), shares=(0.9, *(0.1 / 15,) * 15)),
         _nothing,
         (_level(20.0), _waits(), _NO_FAULTS, _REFUSED),
+        runs=(8, 16),
     ),
     "drain": Scenario(
         "a site is drained, and taken back after 10 s",
