@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Otherwise the first asynchronous test lets asyncio make a default loop that nobody closes, and its ResourceWarning
 # fails whichever test the garbage collector happens to run in.
 asyncio.set_event_loop(None)
+
+# A shell that runs this in the background has it ignore interrupts, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine pauses in the middle of any example; whatever hangs is ended by the time-out of its test.
 settings.register_profile("grid", deadline=None, suppress_health_check=[HealthCheck.too_slow])

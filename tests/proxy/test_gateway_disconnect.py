@@ -11,7 +11,9 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from grid.proxy.asgi import App, Message, Receive, Scope, Send
+from grid.proxy.gateway import Limits
 from grid.proxy.listener import Listener
+from grid.proxy.upstreams import Pool
 from tests.proxy.raw import line, request
 from tests.proxy.rig import Provider, Rig, Seen, answer, rig, served
 from tests.support.until import until
@@ -205,7 +207,8 @@ async def test_256_streams_at_once() -> None:
             body: bytes = await got.read()
             return body
 
-    async with rig("east", "west", scripts={"east": stream, "west": stream}, change=_roomy) as made:
+    limits = Limits(pool=Pool(connect=60))  # they all connect at once
+    async with rig("east", "west", scripts={"east": stream, "west": stream}, change=_roomy, limits=limits) as made:
         made.frame(**{name: {"capacity": 1000.0} for name in made.providers})
         connector: Any = made.client.connector
         connector._limit = 0

@@ -65,7 +65,7 @@ class Pages:
 def prometheus(
     scrape_configs: Sequence[Mapping[str, object]] = (),
     *,
-    scrape_interval: str = "200ms",
+    scrape_interval: str = "500ms",
     web_config: Mapping[str, object] | None = None,
 ) -> Iterator[str]:
     """Run a Prometheus with these scrape configurations and yield ``127.0.0.1:port``.
