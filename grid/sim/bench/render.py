@@ -53,8 +53,10 @@ def run(*, sites: int = 250, models: int = 4, rounds: int = 60) -> list[dict[str
                 "bytes": len(published),
                 "p50_ms": round(median, 3),
                 "p99_ms": round(high, 3),
+                "cpu_ms": round(cpu[case] * 1e3, 3),
                 "peer": "rfc8785.dumps of the hashed content",
                 "peer_p50_ms": round(peer, 3),
+                "peer_cpu_ms": round(cpu["peer"] * 1e3, 3),
                 "ratio": round(cpu["peer"] / cpu[case], 2),
                 "better": Better.MORE,
             }

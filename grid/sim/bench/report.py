@@ -136,7 +136,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        if value == int(value) or abs(value) >= 1000:
+        if value == int(value) or abs(value) >= 100:
             return f"{value:.0f}"
         return f"{value:.3g}"
     if isinstance(value, Mapping):
