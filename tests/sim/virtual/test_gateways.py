@@ -255,7 +255,7 @@ def test_several_gateways_share_the_room_and_nobody_waits_for_ever() -> None:
 
 
 def test_who_waits_too_long_is_refused_at_that_very_moment() -> None:
-    policy = AdmissionPolicy(bands=(Band("only", 0.0),), max_wait=1.0, max_queued=5)
+    policy = AdmissionPolicy(bands=(Band("only", 0.0),), max_wait=0.4, max_queued=5)
     world = settled(fleet(2, habits=Habits(admission=policy)))
     world.clock.run(4.5)
     world.plane.cut_off(20.0)  # no frame wakes anybody meanwhile
@@ -263,7 +263,7 @@ def test_who_waits_too_long_is_refused_at_that_very_moment() -> None:
     assert [ends.outcomes.get(one) for one in requests] == [None] * 7 + [Outcome.REFUSED] * 2
     came = world.clock.now
     world.clock.run(came + 5.0)
-    assert [ends.at[one] - came for one in requests[2:7]] == pytest.approx([1.0] * 5)
+    assert [ends.at[one] - came for one in requests[2:7]] == pytest.approx([0.4] * 5)
 
 
 def test_where_the_only_pool_is_lost_what_waits_for_it_is_refused_once_that_is_sure() -> None:
