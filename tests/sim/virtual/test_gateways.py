@@ -11,7 +11,7 @@ from grid.sim.virtual.measure import Tally
 from grid.sim.virtual.traffic import Impatient, closed_loop, poisson
 from grid.sim.virtual.work import Exponential, Fixed, Outcome, Request
 from grid.sim.virtual.world import Fleet, Shape, World
-from tests.sim.virtual.scene import Ends, fleet, settled, traffic
+from tests.sim.virtual.scene import Ends, fleet, frames, settled, traffic
 
 FULL = AdmissionPolicy(bands=(Band("gold", 0.0), Band("batch", 0.0)), max_queued=10_000, max_wait=600.0)
 """Every slot may be filled, and nobody may wait at a site."""
@@ -285,7 +285,7 @@ def test_where_the_only_pool_is_lost_what_waits_for_it_is_refused_once_that_is_s
 
 
 def test_before_the_first_frame_what_is_declared_counts() -> None:
-    made = Fleet((Shape(6), Shape(6, declared=False)), habits=Habits(admission=FULL))
+    made = Fleet((Shape(11), Shape(11, declared=False)), habits=Habits(admission=FULL))
     world = World(made)
     while not world.plane.published:
         world.clock.run(world.clock.now + 0.01)
@@ -294,7 +294,40 @@ def test_before_the_first_frame_what_is_declared_counts() -> None:
     world.clock.run(world.clock.now + 0.01)
     core = gateway.core
     assert core is not None
-    assert core.pools["site-0/site-0-cluster"].capacity == 6.0
+    assert core.pools["site-0/site-0-cluster"].capacity == 11.0
+    assert core.pools["site-1/site-1-cluster"].capacity != 11.0
+
+
+def test_admission_hears_at_once_of_a_site_that_is_set_back() -> None:
+    world = settled(fleet(8, 8, interval=5.0, habits=Habits(admission=FULL)))
+    core = world.gateways[0].core
+    assert core is not None
+    assert len(core.routes["sim-model"].pools) == 2
+    world.sites[0].vanish()
+    send(world, *[1.0] * 6)
+    world.clock.run(world.clock.now + 0.1)
+    assert [pool.key for pool in core.routes["sim-model"].pools] == ["site-1/site-1-cluster"]
+
+
+def test_admission_shares_room_by_what_gateways_reported() -> None:
+    world = settled(fleet(64, gateways=2, habits=Habits(admission=FULL)))
+    send(world, *[100.0] * 40)
+    world.clock.run(world.clock.now + 6.0)
+    busy, idle = (one.core.pools["site-0/site-0-cluster"].signal.share for one in world.gateways if one.core)
+    assert busy > 0.7
+    assert busy + idle == pytest.approx(1.0)
+
+
+def test_a_frame_that_is_older_than_the_last_changes_nothing() -> None:
+    world = settled(fleet(8))
+    heard = frames(world)
+    world.clock.run(7.5)
+    send(world, *[100.0] * 4)
+    world.clock.run(12.5)
+    target = world.gateways[0].router.targets[0]
+    assert target.saturation == 0.5
+    world.gateways[0].frame(heard[0][1])
+    assert target.saturation == 0.5
 
 
 # --- the whole of it --------------------------------------------------------------------------------------------------

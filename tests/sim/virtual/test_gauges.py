@@ -178,6 +178,8 @@ def test_counts_vanish_with_the_process_and_the_engines_still_show_the_truth() -
     assert before != 6.0
     fill(site, 1)
     assert epp.read().in_flight == 0.0 or epp.read().in_flight is None, "it waits in the EPP, whose engines are full"
+    clock.run(10.99)
+    assert epp.read().ready_endpoints is None, "the first time is 5 s after the start"
     clock.run(11.5)
     assert epp.read().held_engine == pytest.approx(16 + 10 + 1)
     clock.run(30.0)

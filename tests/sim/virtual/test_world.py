@@ -81,6 +81,11 @@ def test_a_quiet_fleet_answers_everything() -> None:
     assert set(ends.outcomes.values()) == {Outcome.ANSWERED}
 
 
+def test_sites_hold_requests_in_the_epp_where_its_release_does() -> None:
+    world = World(Fleet((Shape(1), Shape(1, page=Page(live=False)), Shape(1, page=Page(release="v0.9")))))
+    assert [site.flow_control for site in world.sites] == [True, False, False]
+
+
 # --- chance -----------------------------------------------------------------------------------------------------------
 
 
