@@ -1,6 +1,7 @@
 """Every way to Redis, on real servers, and what is said when one is barred."""
 
 import asyncio
+import contextlib
 import socket
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from grid.bus.faults import RefusedError
 from grid.bus.scripts import Script
 from grid.model import BusError, Reason
 from tests.bus.conftest import Connect
+from tests.bus.waiting import eventually
 from tests.support.redis_server import RedisServer, RedisServers, free_port
 from tests.support.until import PATIENCE, until
 
@@ -320,7 +322,7 @@ class TestFaults:
         assert error.reason in (Reason.BUS_UNREACHABLE, Reason.BUS_REFUSED)
 
     async def test_a_frozen_server_times_out_and_is_found_again(self, server: RedisServer, open_bus: Connect) -> None:
-        connection = await open_bus(server.url, timeout=0.5)
+        connection = await open_bus(server.url, timeout=1.0)
         server.freeze()
         for _ in range(2):
             started = time.monotonic()
@@ -329,7 +331,13 @@ class TestFaults:
             assert caught.value.reason is Reason.BUS_TIMEOUT
             assert time.monotonic() - started < 10
         server.thaw()
-        await works(connection)
+
+        async def found() -> bool:
+            with contextlib.suppress(BusError):
+                return bool(await connection.command("PING") == b"PONG")
+            return False
+
+        await eventually(found)
 
     async def test_closing_does_not_wait_for_a_frozen_server(self, server: RedisServer, open_bus: Connect) -> None:
         connection = await open_bus(server.url, timeout=60.0)

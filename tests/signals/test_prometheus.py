@@ -16,6 +16,7 @@ from grid.signals.prometheus import PrometheusScraper, PrometheusTarget
 from grid.signals.scan import read_page
 from grid.signals.scrape import Scrape
 from grid.signals.store import SampleStore
+from tests.bus.waiting import eventually
 from tests.support.http_server import Answer, Request, serve
 from tests.support.prometheus_server import Pages, ask, prometheus
 from tests.support.until import PATIENCE, until
@@ -357,8 +358,13 @@ async def test_tls_with_client_certificates(tmp_path: Path) -> None:
 
     with prometheus(web_config=web_config) as address:
         url = f"https://{address}"
-        # It is empty, so to be told that is to be let in.
-        assert await outcome(url, "ours.ca", "ours.crt", "ours.key") is Reason.PROMETHEUS_EMPTY
+
+        async def let_in() -> bool:  # it is empty, and says so once it is ready, which is later than that it listens
+            found = await outcome(url, "ours.ca", "ours.crt", "ours.key")
+            assert found in {Reason.PROMETHEUS_EMPTY, Reason.PROMETHEUS_ERROR}
+            return found is Reason.PROMETHEUS_EMPTY
+
+        await eventually(let_in)
         assert await outcome(url, "theirs.ca", "ours.crt", "ours.key") is Reason.TLS_FAILED
         assert await outcome(url, "ours.ca", None) is Reason.TLS_CLIENT_REFUSED
         assert await outcome(url, "ours.ca", "theirs.crt", "theirs.key") is Reason.TLS_CLIENT_REFUSED
