@@ -2,20 +2,23 @@
 
 Within the first group that has a provider with room:
 
-- three or more with room: draw two distinct ones by capacity, keep the lower estimate, at a tie the one drawn first;
-- two: the lower estimate, ties at random; where they cannot be trusted, one draw weighted by
+- three or more that may be drawn: draw two distinct ones by capacity, keep the lower cost, at a tie the first drawn;
+- two: the lower cost, ties at random; where they cannot be trusted, one draw weighted by
   capacity / (1 + saturation), the shares held within 0.1 and 0.9;
-- one: that one;
+- one: that one.
 
-where estimates cannot be trusted, all of a group count as having room while one has (to leave out those that seem full
-makes 64 gateways rush to the rest: 200 ms mean wait instead of 60 in column B of ``grid simulate stale``);
-and where no group has room, one draw by capacity among the healthy of all groups that tie on the best known queue,
-and when that one is past the overflow bound, one among all that are not, or that are not for certain. Two choices on a
-corrected number beat the least stale number and every ranking (``grid simulate stale`` shows it).
+Whoever is open may be drawn (:class:`grid.gateway.target.Target`): those that have room, for a gateway that is a part
+of its fleet also those that may only seem full, and for a very small part those below the water level
+(:mod:`grid.gateway.level`). To leave out those that seem full makes 64 gateways rush to the rest.
+
+Where no group has room: one draw by capacity among the healthy of all groups that tie on the best known queue. When
+that one is past the overflow bound, one among all that are not, or that are not for certain; when it has got more since
+the sample than was free then, the one with the shorter queue of it and another. Two choices on a corrected number beat
+the least stale number and every ranking (``grid simulate stale`` shows it).
 
 Order of the random words, so that picks can be replayed anywhere (``schemas/vectors/README.md`` says it in full): one
 number holds the cells of both draws, the first in its lower half; a cell that more than one member shares takes the
-lower bits of its word, first draw first; a draw that hits one without room, or a second one that hits the first, is
+lower bits of its word, first draw first; a draw that hits one that is not open, or a second one that hits the first, is
 followed by one 32-bit draw among those that are left. A tie of two takes one bit, a weighted draw 32.
 """
 
@@ -256,11 +259,12 @@ class SaturationRoute:
         if refusal is not None:
             raise refusal
         place = self._tied.at(self._bits(WORD))
-        if place.target.is_over and self.over < len(self.places):
+        target = place.target
+        if target.is_over and self.over < len(self.places):
             place = self._under.at(self._bits(WORD))
-        elif place.target.surely_over and self.sure < len(self.places):
+        elif target.surely_over and self.sure < len(self.places):
             place = self._unsure.at(self._bits(WORD))
-        elif (group := place.group) is not None and place.target.excess > 0 and len(self.places) > 1:
+        elif target.estimate > target.brim and (group := place.group) is not None and len(self.places) > 1:
             place = shorter(place, self._all.at_rest(self._bits(WORD), group.offset + place.spot))
         return decided(place, None, "last_resort")
 
@@ -321,7 +325,7 @@ def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
     if under or unsure:
         rest = under or unsure
         place = Line(rest, [one.target.weight for one in rest]).at(bits(WORD))
-    elif place.target.excess > 0 and len(places) > 1:
+    elif place.target.estimate > place.target.brim and len(places) > 1:
         line = Line(places, [one.target.weight for one in places])
         place = shorter(place, line.at_rest(bits(WORD), places.index(place)))
     return decided(place, None, "last_resort")

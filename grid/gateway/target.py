@@ -75,7 +75,6 @@ class Target:
     __slots__ = (
         "_ahead",
         "_base",
-        "_brim",
         "_draw_below",
         "_floor",
         "_high",
@@ -90,6 +89,7 @@ class Target:
         "_sure_at",
         "arrivals",
         "begun",
+        "brim",
         "capacity",
         "cluster",
         "cost",
@@ -217,7 +217,7 @@ class Target:
             self._pull = 1 / self.capacity
             self._ahead = margin / scale
             self._least = 0.0
-        self._brim = max(1.0, self.sampled)
+        self.brim = max(1.0, self.sampled)
         self._settle()
 
     def forget(self, scale: float, capacity: float | None = None, *, trusted: bool = False) -> None:
@@ -235,7 +235,7 @@ class Target:
         self._draw_below = self._spill
         self._pull = self._step
         self._ahead = self._least = math.sqrt(scale) / self.capacity
-        self._brim = 1.0
+        self.brim = 1.0
         self._settle()
 
     def ramp(self, load: float) -> None:
@@ -251,14 +251,11 @@ class Target:
         return max(self.sampled, self._floor, self._ramp)
 
     @property
-    def excess(self) -> float:
-        """The load that is taken to have come since the sample beyond what was free then; below 0 some still is."""
-        return self._base + self._step * self.own - self._brim
-
-    @property
     def backlog(self) -> float:
-        """Its queue against its capacity as far as is known: as told, and what has come since."""
-        return math.inf if self.queue is None else self.queue / self.capacity + self.excess
+        """Its queue against its capacity as far as is known: as told, and what has come since beyond what was free."""
+        if self.queue is None:
+            return math.inf
+        return self.queue / self.capacity + self._base + self._step * self.own - self.brim
 
     def load_at(self, own: float) -> float:
         """What the estimate says, KV pressure aside, for ``own`` requests of this gateway in flight."""

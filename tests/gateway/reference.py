@@ -26,7 +26,7 @@ class Provider:
     trusted: bool
     saturation: float | None
     queue: float | None
-    excess: float
+    brim: float
     backlog: float
 
 
@@ -83,7 +83,7 @@ def choose(
         found = draw(under, bits)
     elif found.surely_over and unsure:
         found = draw(unsure, bits)
-    elif found.excess > 0 and len(everybody) > 1:
+    elif found.estimate > found.brim and len(everybody) > 1:
         other = draw(without(everybody, found), bits)
         found = other if other.backlog < found.backlog else found
     return "last_resort", found.site

@@ -392,7 +392,7 @@ def test_the_fast_path_is_the_book(fleet: tuple[list[int], list[ProviderSignal],
                 target.trusted,
                 target.saturation,
                 target.queue,
-                target.excess,
+                target.brim,
                 target.backlog,
             )
             for group, target in zip(groups, made.targets, strict=True)
