@@ -285,7 +285,7 @@ def test_where_the_only_pool_is_lost_what_waits_for_it_is_refused_once_that_is_s
 
 
 def test_before_the_first_frame_what_is_declared_counts() -> None:
-    made = Fleet((Shape(11), Shape(11, declared=False)), habits=Habits(admission=FULL))
+    made = Fleet((Shape(11), Shape(11, declared=False)), interval=0.5, habits=Habits(admission=FULL))
     world = World(made)
     while not world.plane.published:
         world.clock.run(world.clock.now + 0.01)
