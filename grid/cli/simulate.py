@@ -103,6 +103,7 @@ def stale(
     columns: Annotated[str, typer.Option(help="Which columns, A to F: ACE, or A,C,E, or A..F.")] = "A..F",
     duration: Annotated[float, typer.Option(min=20.0, max=3600.0, help="Seconds of virtual time per run.")] = 160.0,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="Runs per row.")] = 2,
+    plot: PlotOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Choosing by numbers that are seconds old: at random, the usual way, by own counts alone, and Grid.
@@ -119,7 +120,9 @@ def stale(
     names = [name for name in COLUMNS if first <= name <= last] if dots else list(first.replace(",", ""))
     if not names or not set(names) <= set(COLUMNS):
         raise typer.BadParameter(f"columns are {', '.join(COLUMNS)}, got {columns!r}", param_hint="--columns")
-    _show(run(dict.fromkeys(names), seconds=duration, seeds=seeds), output, hide=("about",))
+    with _gallery(plot) as show, watching() as watch:
+        rows = run(dict.fromkeys(names), seconds=duration, seeds=seeds, progress=watch("stale"), show=show)
+    _show(rows, output, hide=("about",))
 
 
 class Runs(StrEnum):

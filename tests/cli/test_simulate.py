@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grid.sim import virtual
-from grid.sim.virtual import admission, partition
+from grid.sim.virtual import admission, churn, partition, stale
 from tests.cli.conftest import grid, json_of
 from tests.conftest import ROOT
 
@@ -65,14 +65,14 @@ def test_pipes_get_results_alone() -> None:
     assert "perfect" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["partition", "admission"])
+@pytest.mark.parametrize("command", ["partition", "stale", "churn", "admission"])
 def test_pictures_without_the_extra_say_what_to_install_before_anything_runs(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "grid.sim.virtual.plots", raising=False)
     monkeypatch.delattr(virtual, "plots", raising=False)
-    for room in (partition, admission):
+    for room in (partition, stale, churn, admission):
         monkeypatch.setattr(room, "run", lambda *_, **__: pytest.fail("it ran"))
     result = grid("simulate", command, "--plot", tmp_path / "pictures")
     assert result.exit_code == 2

@@ -23,7 +23,8 @@ TINY = replace(
     clients=(256,),
     seconds=2.0,
     stale_seconds=20.0,
-    columns=("A", "D"),
+    columns=("A", "B", "F"),
+    scenarios=("join", "return", "unreadable-12-4"),
     interactive=replace(Size().interactive, seconds=30.0, warm_up=5.0),
 )
 
@@ -62,7 +63,7 @@ def test_everything_runs_and_is_watched() -> None:
     assert found.pictures == {}
     assert set(found.rows) == set(report.PARTS)
     assert all(found.rows.values())
-    assert {"partition, 1 gateway", "partition, 4 gateways", "admission"} <= set(heard)
+    assert {"partition, 1 gateway", "partition, 4 gateways", "stale", "churn", "admission"} <= set(heard)
     for name, steps in heard.items():
         assert [done for done, _ in steps] == list(range(1, steps[-1][1] + 1)), name
 

@@ -51,12 +51,24 @@ def test_partition_prints_the_stated_keys_and_pictures(command: typer.Typer, tmp
     assert all(word in drawn for word in ("64 clients, 2 gateways", "site-0", "site-1", "site-2", "fair share"))
 
 
-def test_stale_prints_the_stated_keys(command: typer.Typer) -> None:
-    found = rows(command, "stale", "--columns", "a,d", "--duration", "20", "--seeds", "1")
+def test_stale_prints_the_stated_keys_and_pictures(command: typer.Typer, tmp_path: Path) -> None:
+    found = rows(command, "stale", "--columns", "a,d", "--duration", "20", "--seeds", "1", "--plot", str(tmp_path))
     assert [(row["column"], row["policy"]) for row in found["rows"]] == [
         (column, policy) for column in "AD" for policy in stale.POLICIES
     ]
     assert {"column", "policy", "mean_ms", "p99_ms", "hottest"} <= set(found["rows"][0])
+    sited = [policy for policy in stale.POLICIES if policy != "central"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"stale-{what}.svg"
+        for column in "AD"
+        for what in (
+            f"waits-{column}", f"oscillation-{column}", *(f"shares-{column}-{policy}" for policy in sited),
+        )
+    }  # fmt: skip
+    swings = (tmp_path / "stale-oscillation-D.svg").read_text()
+    assert all(word in swings for word in ("2 equal sites", "(windows of 10 s)", *sited))
+    assert "central" not in swings
+    assert "central" in (tmp_path / "stale-waits-D.svg").read_text()
 
 
 @pytest.mark.parametrize("columns", ["A..C", "abc", "A,B,C", "CBA", "a..c"])

@@ -14,7 +14,29 @@ DATA: Final = "report.json"
 
 _PICTURE: Final = re.compile(rf"\]\({FOLDER}/([\w-]+)\.svg\)")
 
-_NAMES: Final = {"before": "nearest first", "after": "two drawn, lower polled number", "grid": "**Grid**"}
+_NAMES: Final = {
+    "before": "nearest first",
+    "after": "two drawn, lower polled number",
+    "random": "at random, by slots",
+    "uniform": "at random, all alike",
+    "turns": "in turn",
+    "least-stale": "lowest stale number",
+    "p2c-stale": "two drawn, lower stale number",
+    "own": "two drawn, fewer own requests",
+    "grid": "**Grid**",
+    "perfect": "perfect knowledge",
+    "central": "one central queue",
+}
+
+_AIMS: Final = {
+    "A": ("28", "-", "1.30", "1.14"),
+    "B": ("50", "-", "1.45", "-"),
+    "C": ("30", "-", "1.20", "-"),
+    "D": ("13", "-", "1.15", "-"),
+    "E": ("29", "-", "1.36", "-"),
+    "F": ("66", "-", "1.43", "-"),
+}
+"""Of each column, at most, in the order of the cells of its rows."""
 
 PUBLISHED: Final[Mapping[tuple[int, str], tuple[int, str, str, int]]] = {
     (64, "before"): (14272, "1.00 0 0", "1.00", 0),
@@ -25,6 +47,8 @@ PUBLISHED: Final[Mapping[tuple[int, str], tuple[int, str, str, int]]] = {
     (256, "after"): (42290, ".34 .46 .20", ".48", 15199),
 }
 """By clients and rule, one gateway: requests, shares, peak share in 10 s, arrivals at a full site."""
+_UNREADABLE: Final = "unreadable"
+"""How the names of the scenarios begin that have a table of their own."""
 _UNKNOWN: Final = ("", "", "", "")
 
 
@@ -48,6 +72,8 @@ def render(report: Report) -> str:
         failed=sum(row["failed"] for row in rows["partition"]),
         stale=_stale(rows["stale"]),
         columns=_columns(rows["stale"]),
+        churn=_churn([row for row in rows["churn"] if not row["column"].startswith(_UNREADABLE)]),
+        unreadable=_churn([row for row in rows["churn"] if row["column"].startswith(_UNREADABLE)]),
         central=f"{1e3 * central_queue(48, 0.8, 2.0):.1f}",
         **{f"{case}_s": f"{interactive[f'{case}_p99_ms'] / 1e3:.1f}" for case in ("idle", "on", "off")},
         **{key: f"{interactive[key]:.3g}" for key in ("ratio_on", "ratio_off")},
@@ -112,9 +138,41 @@ def _columns(rows: Sequence[Row]) -> str:
 
 def _stale(rows: Sequence[Row]) -> str:
     columns = list(dict.fromkeys(row["column"] for row in rows))
-    policies = dict.fromkeys(row["policy"] for row in rows)
-    found = {
-        (row["policy"], row["column"]): f"{row['mean_ms']:.0f} / {row['p99_ms']} / {row['hottest']}" for row in rows
-    }
-    lines = [(_NAMES.get(policy, policy), *(found[policy, column] for column in columns)) for policy in policies]
-    return table(("rule", *columns), lines)
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        shares = [f"{row[key]:.2f}" if row[key] is not None else "-" for key in ("hottest", "hottest_10s")]
+        figures = [_short(row["mean_ms"]), str(row["p99_ms"]), *shares]
+        found.setdefault(row["policy"], {})[row["column"]] = " / ".join(figures)
+    aims = [" / ".join(_AIMS[one]) for one in columns]
+    lines = [[_NAMES.get(policy, policy), *(cells[one] for one in columns)] for policy, cells in found.items()]
+    return table(("rule", *columns), [("*aim*", *aims), *lines])
+
+
+def _short(value: float) -> str:
+    """Three digits; the whole of larger numbers."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _churn(rows: Sequence[Row]) -> str:
+    """A line for each bound that anything came near: what happens is said once, at its first."""
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    bounds: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        bounds.setdefault((row["about"], row["what"]), {})[row["policy"]] = row
+    lines, said = [], ""
+    for (about, what), found in bounds.items():
+        if not any(row["figure"] for row in found.values()):
+            continue
+        limit = found["grid"]["bound"]
+        # What has to be large is counted below 0.
+        bound = f"at most {limit:g}" if limit >= 0 else f"at least {-limit:g}"
+        cells = [_judged(found[policy]) if policy in found else "" for policy in policies]
+        lines.append((about if about != said else "", what, bound, *cells))
+        said = about
+    return table(("what happens", "what is bounded", "bound", *(_NAMES.get(one, one) for one in policies)), lines)
+
+
+def _judged(row: Row) -> str:
+    """A figure; one of ours that is beyond its bound says so."""
+    figure = _short(abs(row["figure"]))
+    return figure if row["within"] or row["policy"] != "grid" else f"{figure} (not held)"

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from grid.sim.virtual import admission, partition, stale
+from grid.sim.virtual import admission, churn, partition, stale
 from grid.sim.virtual.pictures import Picture, Show
 from grid.sim.virtual.progress import Progress
+from grid.sim.virtual.scenarios import SCENARIOS
 
 Row = dict[str, Any]
 Watch = Callable[[str], Progress | None]
@@ -19,7 +20,10 @@ Watch = Callable[[str], Progress | None]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run. ``seconds`` of virtual time of each partition run; of each stale run, with so many ``seeds``."""
+    """How much is run. ``seconds`` of virtual time of each partition run; of each stale run, with so many ``seeds``.
+
+    ``churn``: a size of :func:`grid.sim.virtual.churn.run`, for these ``scenarios``.
+    """
 
     clients: tuple[int, ...] = (64, 128, 256)
     gateways: tuple[int, ...] = (1, 4)
@@ -27,10 +31,12 @@ class Size:
     columns: tuple[str, ...] = tuple(stale.COLUMNS)
     stale_seconds: float = 400.0
     seeds: int = 3
+    churn: str = "full"
+    scenarios: tuple[str, ...] = tuple(SCENARIOS)
     interactive: admission.Scenario = field(default_factory=admission.Scenario)
 
 
-SIZES: Final = {"weekly": Size(), "small": Size(stale_seconds=80.0, seeds=1)}
+SIZES: Final = {"weekly": Size(), "small": Size(stale_seconds=80.0, seeds=1, churn="small")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,11 @@ def _partition(size: Size, watch: Watch, show: Show) -> list[Row]:
 
 
 def _stale(size: Size, watch: Watch, show: Show) -> list[Row]:
-    return stale.run(size.columns, seconds=size.stale_seconds, seeds=size.seeds)
+    return stale.run(size.columns, seconds=size.stale_seconds, seeds=size.seeds, progress=watch("stale"), show=show)
+
+
+def _churn(size: Size, watch: Watch, show: Show) -> list[Row]:
+    return churn.run(size.scenarios, size=size.churn, progress=watch("churn"), show=show)
 
 
 def _admission(size: Size, watch: Watch, show: Show) -> list[Row]:
@@ -105,5 +115,6 @@ def _admission(size: Size, watch: Watch, show: Show) -> list[Row]:
 PARTS: Final[Mapping[str, Callable[[Size, Watch, Show], list[Row]]]] = {
     "partition": _partition,
     "stale": _stale,
+    "churn": _churn,
     "admission": _admission,
 }

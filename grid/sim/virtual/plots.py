@@ -1,6 +1,6 @@
 """Draws the pictures of simulations as SVG (extra ``plots``). Text stays text; the same data gives the same bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 
 from grid.sim.virtual.pictures import Oscillation, Picture, Shares, Waits
 
-COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444444")
+COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444444", "#8c6d31")
 """Told apart by those who see few colours too (after Okabe and Ito)."""
 STRIPES: Final = ("-", "--", "-.", (0, (1, 1)))
 SIZE: Final = (8.0, 3.6)
 """Inches."""
+_OURS: Final = "grid"
+"""The policy whose line is to be found at once."""
 _TITLE: Final = 90
 """Letters that a line of a title has room for."""
 _GREY: Final = "#8a8a8a"
@@ -85,22 +87,31 @@ def _shares(axes: Axes, picture: Shares) -> None:
 
 
 def _waits(axes: Axes, picture: Waits) -> None:
-    for (policy, line), colour, stripe in zip(picture.lines.items(), cycle(COLOURS), cycle(STRIPES), strict=False):
+    for (policy, line), style in zip(picture.lines.items(), _styles(picture.lines), strict=True):
         label = policy if line else f"{policy} (nobody waits)"
-        axes.plot([wait for wait, _ in line], [part for _, part in line], color=colour, linestyle=stripe, label=label)
+        axes.plot([wait for wait, _ in line], [part for _, part in line], label=label, **style)
     if any(picture.lines.values()):
         axes.set(xscale="log", yscale="log")
     axes.set(xlabel=f"{picture.what} (s)", ylabel="fraction of requests above it")
 
 
 def _oscillation(axes: Axes, picture: Oscillation) -> None:
-    for (policy, line), colour, stripe in zip(picture.lines.items(), cycle(COLOURS), cycle(STRIPES), strict=False):
+    for (policy, line), style in zip(picture.lines.items(), _styles(picture.lines), strict=True):
         times = [picture.window * (number + 0.5) for number in range(len(line))]
-        axes.plot(times, line, color=colour, linestyle=stripe, label=policy)
+        axes.plot(times, line, label=policy, **style)
     axes.axhline(1.0, color=_GREY, linestyle="--", linewidth=1.0, label="fair share")
     axes.set(xlabel="virtual time (s)", ylabel=f"busiest site / its fair share\n(windows of {picture.window:g} s)")
     axes.set(xlim=(0, None), ylim=(0, None))
     _events(axes, picture.events)
+
+
+def _styles(policies: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """A colour and a stripe for each, ours without stripes and thicker."""
+    for policy, colour, stripe in zip(policies, cycle(COLOURS), cycle(STRIPES), strict=False):
+        if policy == _OURS:
+            yield {"color": colour, "linewidth": 2.4}
+        else:
+            yield {"color": colour, "linestyle": stripe}
 
 
 def _events(axes: Axes, events: tuple[tuple[float, str], ...]) -> None:

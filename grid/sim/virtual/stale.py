@@ -19,12 +19,14 @@ wait is the time that it stood in a site's queue. Policies:
 import itertools
 import random
 from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
 from grid.sim.virtual.fleet import MODEL, Clock, Fleet, Slots
+from grid.sim.virtual.pictures import Oscillation, Shares, Show, Waits, longer, steady
+from grid.sim.virtual.progress import Progress
 
 MEAN_S: Final = 2.0
 """Mean duration of a request, s."""
@@ -88,12 +90,15 @@ class _Scene:
 class Result:
     """Waits in s; ``hottest``: mean over sample intervals of the busiest site's share against its fair share.
 
-    ``hottest_10s``: the same over windows of 10 s. None where requests have no site until they start.
+    ``hottest_10s``: the same over windows of 10 s, of which ``swings`` has each. None and empty where requests have no
+    site until they start. ``arrivals``: requests that came to each site, second by second.
     """
 
     waits: list[float]
     hottest: float | None
     hottest_10s: float | None
+    swings: Sequence[float] = ()
+    arrivals: Sequence[Sequence[int]] = ()
 
     @property
     def mean_ms(self) -> float:
@@ -112,12 +117,25 @@ def run(
     policies: Sequence[str] = POLICIES,
     seconds: float = 160.0,
     seeds: int = 2,
+    progress: Progress | None = None,
+    show: Show | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per column and policy; the first tenth of ``seconds`` is not counted. Unknown names raise KeyError."""
-    rows = []
-    for name in columns:
+    """One row per column and policy; the first tenth of ``seconds`` is not counted. Unknown names raise KeyError.
+
+    Pictures of waits are of all seeds, those of shares of the first.
+    """
+    names = tuple(columns)
+    rows: list[dict[str, Any]] = []
+    done, runs = 0, len(names) * len(policies) * seeds
+    for name in names:
+        found: dict[str, list[Result]] = {}
         for policy in policies:
-            results = [simulate(COLUMNS[name], policy, seconds=seconds, seed=seed) for seed in range(seeds)]
+            found[policy] = results = []
+            for seed in range(seeds):
+                results.append(simulate(COLUMNS[name], policy, seconds=seconds, seed=seed))
+                done += 1
+                if progress is not None:
+                    progress(done, runs, seconds)
             merged = Result(
                 [wait for one in results for wait in one.waits],
                 _mean([one.hottest for one in results]),
@@ -134,7 +152,24 @@ def run(
                     "about": COLUMNS[name].about,
                 }
             )
+        if show is not None:
+            _show(name, found, show)
     return rows
+
+
+def _show(name: str, found: Mapping[str, Sequence[Result]], show: Show) -> None:
+    """Pictures of one column."""
+    column = COLUMNS[name]
+    waits = {policy: longer([wait for one in results for wait in one.waits]) for policy, results in found.items()}
+    show(f"stale-waits-{name}", Waits(f"How long requests wait, {name}: {column.about}", waits))
+    swings = {policy: tuple(results[0].swings) for policy, results in found.items() if results[0].swings}
+    show(f"stale-oscillation-{name}", Oscillation(f"How far shares swing, {name}: {column.about}", swings, WINDOW_S))
+    sites = tuple(f"site-{number}" for number in range(len(column.slots)))
+    for policy, results in found.items():
+        if arrivals := tuple(map(tuple, results[0].arrivals)):
+            title = f"Who gets which share, {name}, {policy}: {column.about}"
+            picture = Shares(title, sites, arrivals, steady(column.slots), window=round(WINDOW_S))
+            show(f"stale-shares-{name}-{policy}", picture)
 
 
 def simulate(
@@ -177,13 +212,15 @@ def simulate(
     for number, (size, load) in enumerate(zip(column.slots, column.hidden, strict=False)):
         site = sites[number % len(sites)]
         _fill(clock, site, load * size / MEAN_S, random.Random(f"{seed} hidden site-{number}"))
-    shares, windows = _Shares(sites), _Shares(sites)
+    shares, windows, by_second = _Shares(sites), _Shares(sites), _Shares(sites)
     clock.every(column.sample, shares.look, first=warm_up)
     clock.every(WINDOW_S, windows.look, first=warm_up)
+    clock.every(1.0, by_second.look, first=warm_up)
     clock.run(seconds)
     if policy == "central":
         return Result(waits, None, None)
-    return Result(waits, shares.hottest, windows.hottest)
+    swings = [round(ratio, 3) for ratio in windows.found]
+    return Result(waits, shares.hottest, windows.hottest, swings, by_second.counts)
 
 
 def joined(column: Column, policy: str = "grid", *, seed: int = 0, intervals: int = 5) -> list[float]:
@@ -240,7 +277,8 @@ class _Shares:
     def __init__(self, sites: Sequence[Slots]) -> None:
         self._sites = sites
         self._before: list[int] | None = None
-        self._found: list[float] = []
+        self.found: list[float] = []
+        self.counts: list[list[int]] = []
 
     def look(self) -> None:
         seen = [site.seen for site in self._sites]
@@ -248,12 +286,13 @@ class _Shares:
             new = [now - before for now, before in zip(seen, self._before, strict=True)]
             slots = sum(site.capacity for site in self._sites)
             fair = [max(1, sum(new)) * site.capacity / slots for site in self._sites]
-            self._found.append(max(got / due for got, due in zip(new, fair, strict=True)))
+            self.counts.append(new)
+            self.found.append(max(got / due for got, due in zip(new, fair, strict=True)))
         self._before = seen
 
     @property
     def hottest(self) -> float:
-        return sum(self._found) / len(self._found)
+        return sum(self.found) / len(self.found)
 
 
 # --- policies ---------------------------------------------------------------------------------------------------------
