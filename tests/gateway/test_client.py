@@ -331,6 +331,7 @@ async def test_frames_reach_the_estimates(server: RedisServer, daemon: Daemon) -
 
 async def test_first_bytes_are_reported_as_means(server: RedisServer, daemon: Daemon) -> None:
     await daemon.publish(document())
+    await daemon.beat(30.0)  # or the link would count as dead just when a report is due
     async with client(server, instance="edge-1") as found:
         decision = found.pick("llama")
         found.first_byte(decision, 0.2)
