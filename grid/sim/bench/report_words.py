@@ -34,7 +34,8 @@ yours, or one bench alone.
 **Ratios** compare two figures of one run: ours and the peer's that the table names. They, and the **exponents**
 of growth, mean the same on a faster machine; `better` says whether more or less is better. **Everything with a
 unit** (us, ms, s, MB, cores) is absolute: it is of this machine on that day, and good to a third, as other work
-went on beside. p50 and p99 are medians and 99th percentiles.
+went on beside. p50 and p99 are medians and 99th percentiles. Waits, and ratios of waits, suffer from other work far
+more than costs do: with a load average above the number of cores they are upper bounds.
 
 Times under load count from when a request, a scrape, a publication or a change was due, by a schedule that was
 drawn before and waits for nobody (an open loop): what waits behind something slow counts its waiting. Where a
