@@ -32,6 +32,10 @@ RAMP: Final = 60.0
 _FIRST: Final = 0.98
 """The part of its peers' load that it is given at first: below it, so that it wins against one that is like them."""
 
+_DOUBT: Final = 3.0
+_MOST_HELD_BACK: Final = 0.5
+"""See :func:`_hold_back`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sight:
@@ -39,7 +43,8 @@ class Sight:
 
     ``received_at``: monotonic s at which it was sent or later; ``now``: monotonic s. ``scale`` and ``reliable`` are
     those of :func:`grid.gateway.fleet.scale_of`, ``proven`` that of ``proven_of``. ``peers`` gives the targets that
-    share a capability with one: the same tuple for targets of the same capabilities.
+    share a capability with one: the same tuple for targets of the same capabilities; ``takers`` are those that take new
+    work. ``turnover``: see :meth:`grid.gateway.target.Target.rebase`.
     """
 
     frame: SignalFrame
@@ -49,6 +54,7 @@ class Sight:
     proven: float
     reliable: bool
     peers: Peers
+    takers: Collection[Target]
     turnover: float | None = None
 
 
@@ -85,6 +91,7 @@ class FrameReader:
                 target.forget(1.0 if alone else sight.scale, capacity, trusted=alone)
         if len(settled) < len(targets) or any(sight.now < target.joined + RAMP for target in targets):
             _ramp(sight, targets, settled)
+        _hold_back(sight, targets)
 
     def _take(self, target: Target, signal: ProviderSignal, sight: Sight, size: float | None, reported: float) -> bool:
         """Take over the load that ``signal`` tells, if it does; ``size`` is the capacity to count with.
@@ -131,6 +138,24 @@ class FrameReader:
             turnover=sight.turnover,
         )
         return True
+
+
+def _hold_back(sight: Sight, targets: Sequence[Target]) -> None:
+    """Have those of known load count as full sooner where others can take work whose load is not known.
+
+    By 3 x (sqrt(scale) - 1) requests, three times what the gateways differ by chance: up to the brim of what an
+    estimate only supposes, requests would wait while another site is idle. Half of ``spill`` is left in any case.
+    """
+    others = {one for one in targets if not one.known and not one.set_back and one in sight.takers}
+    found: dict[int, bool] = {}
+    for target in targets if others else ():
+        if not target.known or not target.trusted:
+            continue
+        peers = sight.peers(target)
+        if id(peers) not in found:
+            found[id(peers)] = not others.isdisjoint(peers)
+        if found[id(peers)]:
+            target.hold_back(min(_MOST_HELD_BACK, _DOUBT * (math.sqrt(sight.scale) - 1) / target.capacity))
 
 
 def _ramp(sight: Sight, targets: Sequence[Target], settled: Collection[Target]) -> None:

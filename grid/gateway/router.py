@@ -309,7 +309,9 @@ class Router:
         # The mean lags behind a sudden rise, which reports show at once: taken for everybody else's, it would refuse.
         proven = proven_of(max(own, sum(target.own for target in self._targets)), fleet, self._scale)
         turnover = None if reliable else self._own.turnover(now)
-        sight = Sight(frame, self._frame_at, now, self._scale, proven, reliable, snapshot.peers, turnover)
+        sight = Sight(
+            frame, self._frame_at, now, self._scale, proven, reliable, snapshot.peers, snapshot.takers, turnover
+        )
         self._reader.read(sight, list(self._targets))
 
     # --- what the data plane says -------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class Served:
 class Snapshot:
     """A document's routes. A pick only reads it; ``refresh`` and ``renumber`` belong to whoever follows the bus."""
 
-    __slots__ = ("_bits", "_cursors", "_peers", "_sheds", "envelope", "routes", "served")
+    __slots__ = ("_bits", "_cursors", "_peers", "_sheds", "envelope", "routes", "served", "takers")
 
     def __init__(
         self, envelope: Envelope, bits: Bits, previous: "Snapshot | None", targets: Targets, *, sheds: bool = True
@@ -154,6 +154,10 @@ class Snapshot:
                 served = self.served[capability] = Served(*capability)
             served.add(Place(candidate, envelope, targets.of(candidate), order, served))
         self._peers = self._find_peers()
+        self.takers = frozenset(
+            place.target for served in self.served.values() for place in served.places if place.takes_new
+        )
+        """The targets that take new work of some capability."""
 
     @classmethod
     def build(

@@ -84,6 +84,7 @@ class Target:
         "_overflow",
         "_pull",
         "_ramp",
+        "_reserve",
         "_spill",
         "_step",
         "_sure_at",
@@ -196,7 +197,7 @@ class Target:
             own_at_overflow = own_at_sample + (self._overflow * self.capacity - start) / certain
             self._sure_at = max(self._overflow, self._base + self._step * own_at_overflow)
         self._floor = max(0.0, kv_pressure)
-        self._ramp = 0.0
+        self._ramp = self._reserve = 0.0
         self.sampled = held / self.capacity
         self.arrivals = None if turnover is None else turnover * held
         self.trusted = trusted
@@ -227,7 +228,7 @@ class Target:
         """
         self._size(capacity)
         self._step = scale / self.capacity
-        self._base = self._floor = self._ramp = self.sampled = 0.0
+        self._base = self._floor = self._ramp = self._reserve = self.sampled = 0.0
         self.trusted = trusted
         self.known = False
         self.saturation = self.queue = self.sampled_at = self.arrivals = None
@@ -243,6 +244,11 @@ class Target:
         self._ramp = load
         if self.trusted:
             self._least += max(0.0, load - self._floor)
+        self._settle()
+
+    def hold_back(self, load: float) -> None:
+        """It has room only while its estimate is ``load`` below ``spill``. Places are not told."""
+        self._reserve = load
         self._settle()
 
     @property
@@ -281,7 +287,7 @@ class Target:
         """Work out what follows from base, step and floor, and the band of sums within which it stays so."""
         load = self._base + self._step * self.own
         limited = self.sized and self.firm
-        spill = self._spill if limited else math.inf
+        spill = self._spill - self._reserve if limited else math.inf
         drawn = self._draw_below if self.trusted and limited else math.inf
         overflow, sure = (self._overflow, self._sure_at) if self.known and limited else (math.inf, math.inf)
         self.estimate = max(load, self._floor)

@@ -367,6 +367,10 @@ def _overload() -> Iterator[_Case]:
     behind = _Case("unknown-behind", "unknown load comes after known load of its group", "near-far-far")
     behind.frame(100.0, _signal(0, 1.0), _signal(1, None), _signal(2, 0.9)).pick()
     yield behind.frame(101.0, _signal(0, 1.0), _signal(1, None), _signal(2, 1.0)).pick()
+    sooner = _Case("full-sooner", "of four gateways none fills to the brim what is known, beside unknown load", "two")
+    for n, load in enumerate((0.69, 0.71)):
+        sooner.frame(100.0 + n, _signal(0, load), _signal(1, None), fleet={"others": (4, 0)}).pick()
+    yield sooner
     whole = _Case("whole-group", "without trust all of a group are drawn from while one has room", "three")
     yield whole.frame(100.0, _signal(0, 0.9), _signal(1, 1.0), _signal(2, 1.2), fleet=_LARGE).pick().pick().pick()
     seems = _Case("only-seems-full", "one of four gateways draws from those that may be full by a guess", "three")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from grid.gateway import Router, Target
-from grid.model import Picker
+from grid.model import AdmissionState, Picker
 from tests.gateway.stage import MANY, Time, frame, grouped, hold, loads, members, router, signal
 from tests.overlay.build import envelope
 
@@ -73,6 +73,37 @@ def test_the_only_gateway_takes_the_page_as_it_is() -> None:
         time.now = 100.05
         made.observe(frame(signal(0, held, age_s=0.02), gateways={"edge": (1, 4)}), 100.05)
         assert estimates(made) == [pytest.approx(estimate)]
+
+
+@pytest.mark.parametrize(
+    ("instances", "capacity", "full_at"), [(1, 10.0, 1.0), (4, 10.0, 0.7), (9, 10.0, 0.5), (4, 100.0, 0.97)]
+)
+def test_a_known_site_is_not_filled_to_the_brim_beside_one_that_cannot_be_read(
+    instances: int, capacity: float, full_at: float
+) -> None:
+    gateways = {"edge": (1, 0), "other": (instances - 1, 0)} if instances > 1 else {"edge": (1, 0)}
+    for load, site in ((full_at - 0.005, "s0"), (full_at, "s1")):
+        made = router(0, 1)
+        made.observe(frame(signal(0, load, capacity), signal(1, None, capacity), gateways=gateways), 100.0)
+        assert made.scale == instances
+        assert made.pick("llama").site == site
+
+
+def test_nothing_is_held_back_for_a_site_that_takes_no_new_work() -> None:
+    made = router(0, 1)
+    states = [AdmissionState.NEW_AND_EXISTING, AdmissionState.EXISTING_ONLY]
+    others = {"edge": (1, 0), "other": (3, 0)}
+    elsewhere = envelope(*members(0), members(0, 0, model="other")[1], picker=Picker.SATURATION)
+    for document, ready, held_back in (
+        (grouped(0, 1), 1, True),
+        (elsewhere, 1, False),
+        (grouped(0, 1, states=states), 1, False),
+        (grouped(0, 1), 0, False),
+    ):
+        made.apply(document)
+        for at in (100.0, 101.0):  # whether anybody is set back for what a frame says shows with the next
+            made.observe(frame(signal(0, 0.9), signal(1, None, ready=ready), gateways=others), at)
+        assert made.targets[0].has_room is not held_back
 
 
 def test_reports_alone_refuse_nobody() -> None:
