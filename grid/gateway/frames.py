@@ -32,7 +32,7 @@ RAMP: Final = 60.0
 _FIRST: Final = 0.98
 """The part of its peers' load that it is given at first: below it, so that it wins against one that is like them."""
 
-_DOUBT: Final = 3.0
+_DOUBT: Final = 4.0
 _MOST_HELD_BACK: Final = 0.5
 """See :func:`_hold_back`."""
 
@@ -143,19 +143,21 @@ class FrameReader:
 def _hold_back(sight: Sight, targets: Sequence[Target]) -> None:
     """Have those of known load count as full sooner where others can take work whose load is not known.
 
-    By 3 x (sqrt(scale) - 1) requests, three times what the gateways differ by chance: up to the brim of what an
-    estimate only supposes, requests would wait while another site is idle. Half of ``spill`` is left in any case.
+    By 4 x (sqrt(scale) - 1) requests, some times what the gateways differ by chance, times the part that the others
+    are of the capability: filled up to the brim of what an estimate only supposes, requests would wait while another
+    site is idle; and a single newcomer that has not been read is not to be flooded for it. Half of ``spill`` is left in
+    any case.
     """
     others = {one for one in targets if not one.known and not one.set_back and one in sight.takers}
-    found: dict[int, bool] = {}
+    parts: dict[int, float] = {}
     for target in targets if others else ():
         if not target.known or not target.trusted:
             continue
         peers = sight.peers(target)
-        if id(peers) not in found:
-            found[id(peers)] = not others.isdisjoint(peers)
-        if found[id(peers)]:
-            target.hold_back(min(_MOST_HELD_BACK, _DOUBT * (math.sqrt(sight.scale) - 1) / target.capacity))
+        if id(peers) not in parts:
+            parts[id(peers)] = len(others.intersection(peers)) / len(peers)
+        requests = _DOUBT * (math.sqrt(sight.scale) - 1) * parts[id(peers)]
+        target.hold_back(min(_MOST_HELD_BACK, requests / target.capacity))
 
 
 def _ramp(sight: Sight, targets: Sequence[Target], settled: Collection[Target]) -> None:

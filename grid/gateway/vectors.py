@@ -368,7 +368,7 @@ def _overload() -> Iterator[_Case]:
     behind.frame(100.0, _signal(0, 1.0), _signal(1, None), _signal(2, 0.9)).pick()
     yield behind.frame(101.0, _signal(0, 1.0), _signal(1, None), _signal(2, 1.0)).pick()
     sooner = _Case("full-sooner", "of four gateways none fills to the brim what is known, beside unknown load", "two")
-    for n, load in enumerate((0.69, 0.71)):
+    for n, load in enumerate((0.79, 0.81)):
         sooner.frame(100.0 + n, _signal(0, load), _signal(1, None), fleet={"others": (4, 0)}).pick()
     yield sooner
     whole = _Case("whole-group", "without trust all of a group are drawn from while one has room", "three")

@@ -76,7 +76,8 @@ def test_the_only_gateway_takes_the_page_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("instances", "capacity", "full_at"), [(1, 10.0, 1.0), (4, 10.0, 0.7), (9, 10.0, 0.5), (4, 100.0, 0.97)]
+    ("instances", "capacity", "full_at"),
+    [(1, 10.0, 1.0), (4, 10.0, 0.8), (9, 10.0, 0.6), (16, 10.0, 0.5), (4, 100.0, 0.98)],
 )
 def test_a_known_site_is_not_filled_to_the_brim_beside_one_that_cannot_be_read(
     instances: int, capacity: float, full_at: float
@@ -87,6 +88,15 @@ def test_a_known_site_is_not_filled_to_the_brim_beside_one_that_cannot_be_read(
         made.observe(frame(signal(0, load, capacity), signal(1, None, capacity), gateways=gateways), 100.0)
         assert made.scale == instances
         assert made.pick("llama").site == site
+
+
+def test_one_of_many_that_is_not_known_costs_the_others_little_room() -> None:
+    made = router(*[0] * 7, 1)
+    loads = [signal(n, 0.94, 10.0) for n in range(7)]
+    made.observe(frame(*loads, signal(7, None), gateways={"edge": (1, 0), "other": (3, 0)}), 100.0)
+    assert all(target.has_room for target in made.targets[:7])
+    made.observe(frame(*loads[1:], signal(0, 0.96), signal(7, None), gateways={"edge": (1, 0), "other": (3, 0)}), 101.0)
+    assert [target.has_room for target in made.targets[:2]] == [False, True]
 
 
 def test_nothing_is_held_back_for_a_site_that_takes_no_new_work() -> None:
