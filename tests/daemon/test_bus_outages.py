@@ -123,6 +123,8 @@ async def test_a_follower_takes_over_when_the_leader_ends(redis: RedisServer, tm
                 # A follower is ready, scrapes, decides, and shows what the leader has published.
                 await answer(follower, "/readyz", lambda got: got.status_code == 200)
                 await answer(follower, "/v1/overlays/edge", lambda got: got.status_code == 200)
+                for name in ("east-llama", "west-llama"):  # what it has never read would be news when it leads
+                    await answer(follower, f"/v1/providers/{name}", lambda got: got.json()["scrapes"] > 0)
                 verbose = (await follower.get("/readyz?verbose")).text
                 assert "[+]lease ok: follower of first" in verbose
                 # What a follower is told, the leader does.
@@ -174,7 +176,7 @@ async def test_a_leader_whose_lease_is_taken_stops_at_once_and_stands_by(redis: 
 
 async def test_nothing_is_removed_by_a_restart_before_the_first_round(redis: RedisServer, tmp_path: Path) -> None:
     async with serving("east", "west") as pages, Watcher(redis.url) as watcher:
-        fleet = Fleet(pages, redis.url, tmp_path, timeout=2.0)
+        fleet = Fleet(pages, redis.url, tmp_path, timeout=10.0)
         async with running(fleet.daemon()):
             await until(lambda: watcher.documents and watcher.frames)
         count, epoch = len(watcher.documents), watcher.frames[-1][1].epoch
