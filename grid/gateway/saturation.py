@@ -12,7 +12,7 @@ of its fleet also those that may only seem full, and for a very small part those
 (:mod:`grid.gateway.level`). To leave out those that seem full makes 64 gateways rush to the rest.
 
 Where no group has room: one draw by capacity among the healthy of all groups that tie on the best known queue. When
-that one is past the overflow bound, one among all that are not, or that are not for certain; when it has got more since
+that one is past the overflow bound, one among all that are not, or that are not spent; when it has got more since
 the sample than was free then, the one with the shorter queue of it and another. Two choices on a corrected number beat
 the least stale number and every ranking (``grid simulate stale`` shows it).
 
@@ -117,11 +117,15 @@ class Group:
 
     def over_changed(self, place: Place, is_over: bool) -> None:
         """``place`` went above the overflow bound, or came back below it."""
-        self.route.over_changed(self.offset + place.spot, 0 if is_over else place.target.weight)
+        spot, weight = self.offset + place.spot, 0 if is_over else place.target.weight
+        self.route.over_changed(spot, weight)
+        if not place.target.known:
+            self.route.spent_changed(spot, weight)
 
     def sure_changed(self, place: Place, surely_over: bool) -> None:
         """It has become certain that ``place`` is above that bound, or it no longer is."""
-        self.route.sure_changed(self.offset + place.spot, 0 if surely_over else place.target.weight)
+        self.route.sure += 1 if surely_over else -1
+        self.route.spent_changed(self.offset + place.spot, 0 if surely_over else place.target.weight)
 
     def two(self, first: Place, second: Place, word: int, bits: Bits) -> tuple[Place, Place]:
         """The two drawn, when what stands in the two cells of ``word`` is not two distinct ones that are open."""
@@ -165,7 +169,8 @@ class SaturationRoute:
     """
 
     __slots__ = (
-        "_all", "_bits", "_tied", "_under", "_unsure", "front", "groups", "over", "places", "shedding", "sheds", "sure",
+        "_all", "_bits", "_tied", "_under", "_unspent", "front", "groups", "over", "places", "shedding", "sheds",
+        "sure",
     )  # fmt: skip
 
     def __init__(
@@ -199,7 +204,7 @@ class SaturationRoute:
         self._under = Odds(self.places, [0 if target.is_over else target.weight for target in targets])
         if self.sheds:
             self.shedding = judge(self.shedding, targets)
-        self._unsure = Odds(self.places, [0 if target.surely_over else target.weight for target in targets])
+        self._unspent = Odds(self.places, [0 if target.spent else target.weight for target in targets])
         self.face()
 
     def face(self) -> None:
@@ -211,10 +216,9 @@ class SaturationRoute:
         self.over += 1 if not weight else -1
         self._under.put(spot, weight)
 
-    def sure_changed(self, spot: int, weight: int) -> None:
-        """It has become certain that the place at ``spot`` is past that bound (``weight`` 0), or it no longer is."""
-        self.sure += 1 if not weight else -1
-        self._unsure.put(spot, weight)
+    def spent_changed(self, spot: int, weight: int) -> None:
+        """The place at ``spot`` is spent (``weight`` 0), or no longer."""
+        self._unspent.put(spot, weight)
 
     def refusal(self) -> RoutingError | None:
         """Why new work is refused now, whoever asks; None while it is not."""
@@ -262,8 +266,8 @@ class SaturationRoute:
         target = place.target
         if target.is_over and self.over < len(self.places):
             place = self._under.at(self._bits(WORD))
-        elif target.surely_over and self.sure < len(self.places):
-            place = self._unsure.at(self._bits(WORD))
+        elif target.surely_over and self._unspent.total:
+            place = self._unspent.at(self._bits(WORD))
         elif target.estimate > target.brim and (group := place.group) is not None and len(self.places) > 1:
             place = shorter(place, self._all.at_rest(self._bits(WORD), group.offset + place.spot))
         return decided(place, None, "last_resort")
@@ -321,9 +325,9 @@ def choose(tiers: Sequence[Sequence[Place]], bits: Bits) -> Decision:
     places = [place for tier in tiers for place in tier]
     place = Line(*_shortest(places)).at(bits(WORD))
     under = [one for one in places if not one.target.is_over] if place.target.is_over else []
-    unsure = [one for one in places if not one.target.surely_over] if place.target.surely_over else []
-    if under or unsure:
-        rest = under or unsure
+    unspent = [one for one in places if not one.target.spent] if place.target.surely_over else []
+    if under or unspent:
+        rest = under or unspent
         place = Line(rest, [one.target.weight for one in rest]).at(bits(WORD))
     elif place.target.estimate > place.target.brim and len(places) > 1:
         line = Line(places, [one.target.weight for one in places])

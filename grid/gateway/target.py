@@ -60,8 +60,8 @@ class Target:
 
     ``own``: requests of this gateway in flight there; ``begun``: requests ever sent there. ``estimate``: its load;
     ``cost``: what picks compare; ``has_room``: whether the estimate is below ``spill``; ``is_open``: whether it may be
-    drawn while another of its group has room; ``is_over``: whether its saturation alone, KV pressure aside, is known
-    and above ``overflow``; ``surely_over``: whether it is so by what is certain. ``known``: a frame within the
+    drawn while another of its group has room; ``is_over``: whether its estimate, KV pressure
+    aside, is above ``overflow``; ``surely_over``: whether it is so by what is certain. ``known``: a frame within the
     freshness bound tells its load; ``trusted``: and the scale is below its cap, or this is the only gateway.
     ``capacity`` in requests, ``weight`` the same for draws; ``sized``: whether that is more than the 1 which stands in
     where nobody's capacity is known; ``firm``: whether it is a limit too, which a capacity is not that was only learned
@@ -257,11 +257,19 @@ class Target:
         return max(self.sampled, self._floor, self._ramp)
 
     @property
+    def spent(self) -> bool:
+        """Whether nothing speaks for sending more there: surely over, or over where no load is told to doubt it."""
+        return self.surely_over or (self.is_over and not self.known)
+
+    @property
     def backlog(self) -> float:
-        """Its queue against its capacity as far as is known: as told, and what has come since beyond what was free."""
-        if self.queue is None:
+        """Its queue against its capacity as far as is known: as told, and what has come since beyond what was free.
+
+        Where no load is known it goes by own requests alone; infinite where only the queue is not known.
+        """
+        if self.queue is None and self.known:
             return math.inf
-        return self.queue / self.capacity + self._base + self._step * self.own - self.brim
+        return (self.queue or 0.0) / self.capacity + self._base + self._step * self.own - self.brim
 
     def load_at(self, own: float) -> float:
         """What the estimate says, KV pressure aside, for ``own`` requests of this gateway in flight."""
@@ -289,7 +297,8 @@ class Target:
         limited = self.sized and self.firm
         spill = self._spill - self._reserve if limited else math.inf
         drawn = self._draw_below if self.trusted and limited else math.inf
-        overflow, sure = (self._overflow, self._sure_at) if self.known and limited else (math.inf, math.inf)
+        overflow = self._overflow if limited else math.inf
+        sure = self._sure_at if limited and self.known else math.inf
         self.estimate = max(load, self._floor)
         self.cost = max(self._ahead + self._pull * self.own, self._least)
         self.has_room = self.estimate < spill

@@ -393,6 +393,9 @@ def _overload() -> Iterator[_Case]:
     sent = _Case("last-resort-got-more", "what was sent to the shortest queue since makes it longer", "three")
     sent.frame(100.0, *(_signal(n, 1.0, 100.0, queue=(2.0, 4.0, 9.0)[n]) for n in range(3)))
     yield sent.pick(0).own(100.0, 5, 0, 0).pick(0, 0).pick(0, 2**32 - 1)
+    sink = _Case("last-resort-of-unknown-load", "past overflow by own requests it takes no more than its part", "two")
+    sink.frame(100.0, _signal(0, 1.3), _signal(1, None), fleet={"edge": (1, 0)}).pick(0, 0)
+    yield sink.own(100.0, 0, 12).pick(0, 0).own(100.0, 0, 13).pick(0, 0).own(100.0, 2, 14).pick(0, 0)
     shed = _Case("shedding", "all above 1.05 starts it, one below 0.95 ends it", "two")
     for n, (one, other) in enumerate(((1.05, 1.2), (1.06, 1.07), (1.0, 0.95), (0.94, 2.0), (1.0, 1.2))):
         shed.frame(100.0 + n, _signal(0, one), _signal(1, other)).pick()

@@ -78,11 +78,11 @@ def choose(
     everybody = [one for tier in tiers(providers) for one in tier]
     found = draw([one for one in everybody if one.queue == best], bits)
     under = [one for one in everybody if not one.is_over]
-    unsure = [one for one in everybody if not one.surely_over]
+    unspent = [one for one in everybody if not (one.surely_over or (one.is_over and not one.known))]
     if found.is_over and under:
         found = draw(under, bits)
-    elif found.surely_over and unsure:
-        found = draw(unsure, bits)
+    elif found.surely_over and unspent:
+        found = draw(unspent, bits)
     elif found.estimate > found.brim and len(everybody) > 1:
         other = draw(without(everybody, found), bits)
         found = other if other.backlog < found.backlog else found

@@ -88,6 +88,17 @@ def test_nobody_with_room_the_shortest_queues_by_capacity() -> None:
     assert (decision.case, decision.reason, decision.spilled) == ("last_resort", "overflow", False)
 
 
+def test_a_site_that_cannot_be_read_is_no_sink_where_all_are_full() -> None:
+    """A stale site of 16 slots beside a known one of 24 that is past full: 120 requests that stay."""
+    made = router(0, 1)
+    made.observe(frame(signal(0, 25 / 24, 24.0), signal(1, None, 16.0), gateways={"edge": (1, 0)}), 100.0)
+    for _ in range(120):
+        made.pick("llama").place.target.begin()
+    known, unknown = made.targets
+    assert abs(known.own - 62) <= 3
+    assert known.estimate == pytest.approx(unknown.estimate, abs=0.2)
+
+
 def test_nobody_with_room_and_no_queue_known_all_by_capacity() -> None:
     made = router(0, 1)
     made.observe(frame(signal(0, 1.0, 10.0, queue=None), signal(1, 1.0, 30.0, queue=None)), 100.0)
@@ -435,7 +446,7 @@ def test_what_is_kept_up_to_date_is_what_building_anew_gives(
             ],
             [group.odds._sums for group in route.groups],
             route._under._sums,
-            route._unsure._sums,
+            route._unspent._sums,
         ]
 
     kept = state()

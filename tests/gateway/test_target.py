@@ -105,12 +105,15 @@ def test_a_frame_tells_no_place() -> None:
     assert ear.heard == []
 
 
-def test_without_a_known_load_nothing_is_over() -> None:
+def test_without_a_known_load_own_requests_alone_may_put_it_over_and_never_surely() -> None:
     made = target()
     made.forget(1.0, 2.0)
     for _ in range(5):
         made.begin()
-    assert (made.estimate, made.has_room, made.is_over) == (2.5, False, False)
+    assert (made.estimate, made.has_room, made.is_over, made.surely_over) == (2.5, False, True, False)
+    assert made.spent
+    made.forget(1.0)
+    assert not made.is_over, "nothing is full where nobody's capacity is known"
 
 
 @given(
