@@ -2,23 +2,28 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grid.cli import extras
-from grid.cli.output import Output, OutputOption, emit, table
+from grid.cli import extras, folders
+from grid.cli.output import Output, OutputOption, emit, say, table
 from grid.cli.progress import watching
 
 if TYPE_CHECKING:
+    from grid.sim.report.run import Report
     from grid.sim.virtual.pictures import Picture, Show
 
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", file_okay=False, help="Folder for pictures (SVG); needs the extra plots.")
+    Path | None,
+    typer.Option(
+        "--plot", parser=folders.named, metavar="DIRECTORY", help="Folder for pictures (SVG); needs the extra plots."
+    ),
 ]
+_MOST_CLIENTS = 10_000
 
 app = typer.Typer(
     help="Event simulations of a fleet in virtual time, with the code that runs in production.",
@@ -37,30 +42,51 @@ def _numbers(text: str, name: str) -> tuple[int, ...]:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
         numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise typer.BadParameter(f"need whole numbers above 0, parted by commas, got {text!r}", param_hint=name)
-    return numbers
+    if not numbers or min(numbers) < 1 or max(numbers) > _MOST_CLIENTS:
+        message = f"need whole numbers from 1 to {_MOST_CLIENTS}, parted by commas, got {text!r}"
+        raise typer.BadParameter(message, param_hint=name)
+    return tuple(dict.fromkeys(numbers))
+
+
+def _letters(text: str, known: Sequence[str]) -> list[str]:
+    """The columns that ``text`` names: letters and spans of them, in any order, parted by commas or not."""
+    found: list[str] = []
+    for part in text.upper().replace(" ", "").split(","):
+        first, dots, last = part.partition("..")
+        names = [first, last] if dots else list(part)
+        if not names or not set(names) <= set(known) or (dots and first > last):
+            message = f"columns are {', '.join(known)}, and spans like A..C, got {part!r} in {text!r}"
+            raise typer.BadParameter(message, param_hint="--columns")
+        found += [name for name in known if first <= name <= last] if dots else names
+    return list(dict.fromkeys(found))
 
 
 @contextlib.contextmanager
 def _gallery(folder: Path | None) -> "Iterator[Show | None]":
-    """Draws what it is shown into ``folder``; what cannot work is said before anything is simulated."""
+    """Draws what it is shown into ``folder``; what cannot work is said before anything is simulated.
+
+    The pictures are written as it is left, and rows belong inside: what becomes of the pictures takes no rows away.
+    """
     if folder is None:
         yield None
         return
     with extras.told():
         from grid.sim.virtual import plots
-    _make(folder, "--plot")
+    folders.writable(folder, "--plot")
     pictures: dict[str, Picture] = {}
     yield pictures.__setitem__
-    plots.save(folder, pictures)
+    with _written(folder):
+        plots.save(folder, pictures)
 
 
-def _make(folder: Path, option: str) -> None:
+@contextlib.contextmanager
+def _written(where: Path) -> Iterator[None]:
+    """Around writing: what fails now, a full disk say, is told in a line."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint=option) from error
+        say(f"error: cannot write {error.filename or where}: {error.strerror}")
+        raise typer.Exit(1) from error
 
 
 def _show(rows: list[dict[str, Any]], output: Output, *, hide: tuple[str, ...] = ()) -> None:
@@ -93,20 +119,23 @@ def partition(
     from grid.sim.virtual.partition import run
 
     numbers = _numbers(clients, "--clients")
-    with _gallery(plot) as show, watching() as watch:
-        rows = run(numbers, duration=duration, gateways=gateways, progress=watch("partition"), show=show)
-    _show(rows, output)
+    with _gallery(plot) as show:
+        with watching() as watch:
+            rows = run(numbers, duration=duration, gateways=gateways, progress=watch("partition"), show=show)
+        _show(rows, output)
 
 
 @app.command()
 def stale(
-    columns: Annotated[str, typer.Option(help="Which columns, A to F: ACE, or A,C,E, or A..F.")] = "A..F",
+    columns: Annotated[str, typer.Option(help="Which columns, A to F: ACE, or A,C,E, or A,C..F.")] = "A..F",
     duration: Annotated[float, typer.Option(min=20.0, max=3600.0, help="Seconds of virtual time per run.")] = 160.0,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="Runs per row.")] = 2,
     plot: PlotOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Choosing by numbers that are seconds old: at random, the usual way, by own counts alone, and Grid.
+
+    The page of the simulations is from --duration 400 --seeds 3.
 
     Examples:
 
@@ -116,13 +145,11 @@ def stale(
     """
     from grid.sim.virtual.stale import COLUMNS, run
 
-    first, dots, last = columns.upper().partition("..")
-    names = [name for name in COLUMNS if first <= name <= last] if dots else list(first.replace(",", ""))
-    if not names or not set(names) <= set(COLUMNS):
-        raise typer.BadParameter(f"columns are {', '.join(COLUMNS)}, got {columns!r}", param_hint="--columns")
-    with _gallery(plot) as show, watching() as watch:
-        rows = run(dict.fromkeys(names), seconds=duration, seeds=seeds, progress=watch("stale"), show=show)
-    _show(rows, output, hide=("about",))
+    names = _letters(columns, tuple(COLUMNS))
+    with _gallery(plot) as show:
+        with watching() as watch:
+            rows = run(names, seconds=duration, seeds=seeds, progress=watch("stale"), show=show)
+        _show(rows, output, hide=("about",))
 
 
 class Runs(StrEnum):
@@ -134,7 +161,9 @@ class Runs(StrEnum):
 
 @app.command()
 def churn(
-    only: Annotated[str, typer.Option(help="Scenarios, parted by commas; none: all.")] = "",
+    only: Annotated[
+        str | None, typer.Option(help="Some scenarios, parted by commas.", show_default="all of them")
+    ] = None,
     size: Annotated[Runs, typer.Option(help="full: as published, some minutes; small: a look.")] = Runs.FULL,
     seed: Annotated[int, typer.Option(min=0, help="Another one gives other arrivals and moments.")] = 1,
     plot: PlotOption = None,
@@ -153,13 +182,14 @@ def churn(
     from grid.sim.virtual.churn import broken, run
     from grid.sim.virtual.scenarios import SCENARIOS
 
-    names = list(dict.fromkeys(only.replace(" ", "").split(","))) if only.strip() else list(SCENARIOS)
+    names = list(dict.fromkeys(only.replace(" ", "").split(","))) if only is not None else list(SCENARIOS)
     unknown = [name for name in names if name not in SCENARIOS]
     if unknown:
         raise typer.BadParameter(f"scenarios are {', '.join(SCENARIOS)}, got {unknown[0]!r}", param_hint="--only")
-    with _gallery(plot) as show, watching() as watch:
-        rows = run(names, size=size.value, seed=seed, progress=watch("churn"), show=show)
-    _show(rows, output, hide=("about",))
+    with _gallery(plot) as show:
+        with watching() as watch:
+            rows = run(names, size=size.value, seed=seed, progress=watch("churn"), show=show)
+        _show(rows, output, hide=("about",))
     if broken(rows):
         raise typer.Exit(1)
 
@@ -184,14 +214,20 @@ def admission(
     if real:
         if plot is not None:
             raise typer.BadParameter("pictures are of virtual time; leave out --real or --plot", param_hint="--plot")
-        from grid.sim.admission_real import run as measure
+        with extras.told():
+            from grid.sim.admission_real import run as measure
 
-        found = measure(seed=seed)
-    else:
-        from grid.sim.virtual.admission import run as simulate
+        _show_figures(measure(seed=seed), output)
+        return
+    from grid.sim.virtual.admission import run as simulate
 
-        with _gallery(plot) as show, watching() as watch:
+    with _gallery(plot) as show:
+        with watching() as watch:
             found = simulate(seed=seed, progress=watch("admission"), show=show)
+        _show_figures(found, output)
+
+
+def _show_figures(found: dict[str, Any], output: Output) -> None:
     emit(found, output, lambda: [table(None, ("figure", "value"), list(found.items()))])
 
 
@@ -205,7 +241,9 @@ class Size(StrEnum):
 @app.command()
 def report(
     size: Annotated[Size, typer.Option(help="weekly: what the page is published from; small: a look.")] = Size.WEEKLY,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for balancing.md and balancing/.")] = Path("docs"),
+    out: Annotated[
+        Path, typer.Option(parser=folders.named, metavar="DIRECTORY", help="Folder for balancing.md and balancing/.")
+    ] = Path("docs"),
     render: Annotated[
         bool, typer.Option("--render", help="Simulate nothing; write the page anew from balancing/report.json.")
     ] = False,
@@ -223,29 +261,47 @@ def report(
     with extras.told():
         from grid.sim.virtual import plots
     from grid.sim.report import page
-    from grid.sim.report.run import SIZES, read, simulate
+    from grid.sim.report.run import SIZES, simulate
 
     folder = out / page.FOLDER
-    _make(folder, "--out")
-    data = folder / page.DATA
+    data, written = folder / page.DATA, out / f"{page.FOLDER}.md"
     if render:
-        try:
-            found = read(data.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            message = f"cannot read {data} ({str(error).splitlines()[0]}); without --render a run writes it"
-            raise typer.BadParameter(message, param_hint="--render") from error
+        found, text = _kept(data)
     else:
+        folders.writable(folder, "--out")
+        folders.writable(out, "--out")
         with watching() as watch:
             found = simulate(SIZES[size], size, keep=page.pictures(), watch=watch)
-        data.write_text(found.text(), encoding="utf-8")
-    (out / f"{page.FOLDER}.md").write_text(page.render(found), encoding="utf-8")
-    written = {
+        text = page.render(found)
+    with _written(out):
+        if not render:
+            data.write_text(found.text(), encoding="utf-8")
+        written.write_text(text, encoding="utf-8")
+        pictures = [str(path) for path in plots.save(folder, found.pictures)]
+    told = {
         "size": found.size,
-        "page": str(out / f"{page.FOLDER}.md"),
+        "page": str(written),
         "data": str(data),
-        "pictures": [str(path) for path in plots.save(folder, found.pictures)],
+        "pictures": pictures,
         "cpu_s": found.cpu_s,
         "took_s": round(time.perf_counter() - begin, 1),
     }
-    shown = written | {"pictures": len(found.pictures)}
-    emit(written, output, lambda: [table(None, ("what", "value"), list(shown.items()))])
+    shown = told | {"pictures": len(pictures)}
+    emit(told, output, lambda: [table(None, ("what", "value"), list(shown.items()))])
+
+
+def _kept(data: Path) -> "tuple[Report, str]":
+    """The report that an earlier run has written, and the page of it."""
+    from grid.sim.report import page
+    from grid.sim.report.run import read
+
+    try:
+        found = read(data.read_text(encoding="utf-8"))
+        return found, page.render(found)
+    except OSError as error:
+        why = error.strerror
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # Whatever rows are of another kind than a run of today writes: the page cannot be made of them.
+        why = f"not what a run writes: {type(error).__name__}: {str(error).splitlines()[0]}"
+    message = f"cannot make the page from {data} ({why}); a run without --render writes it"
+    raise typer.BadParameter(message, param_hint="--render")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,112 @@ def test_pictures_and_rows_come_of_one_run(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert len(json_of(result)["rows"]) == 8
     assert len(list((tmp_path / "a" / "b").glob("*.svg"))) == 12
+
+
+UNWRITABLE = Path("/proc/self")
+"""A folder that nobody can write into, root neither."""
+
+
+@pytest.mark.parametrize("command", ["partition", "stale", "churn", "admission"])
+def test_a_folder_that_cannot_be_written_is_said_before_anything_runs(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in (partition, stale, churn, admission):
+        monkeypatch.setattr(room, "run", lambda *_, **__: pytest.fail("it ran"))
+    result = grid("simulate", command, "--plot", UNWRITABLE)
+    assert result.exit_code == 2
+    assert f"cannot write into {UNWRITABLE}" in result.stderr
+    result = grid("simulate", command, "--plot", "")
+    assert result.exit_code == 2
+    assert "--plot" in result.stderr
+
+
+def test_rows_are_printed_where_pictures_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "partition-waits-8.svg").mkdir()
+    result = grid(*SHORT, "--plot", tmp_path, "-o", "json")
+    assert len(json_of(result)["rows"]) == 8
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"error: cannot write {tmp_path}")
+
+
+def test_what_a_measurement_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    for name in [name for name in sys.modules if name.startswith(("grid.sim.admission_real", "grid.sim.engine"))]:
+        monkeypatch.delitem(sys.modules, name)
+    result = grid("simulate", "admission", "--real")
+    assert result.exit_code == 2
+    assert "pip install 'llm-grid[gateway]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [("A,B..C", "ABC"), ("ace", "ACE"), ("F, A..B", "FAB"), ("A..F", "ABCDEF"), ("A,A", "A"), ("B..B", "B")],
+)
+def test_columns_are_letters_and_spans(columns: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def run(given: Iterable[str], **_: object) -> list[object]:
+        asked.extend(given)
+        return []
+
+    monkeypatch.setattr(stale, "run", run)
+    assert grid("simulate", "stale", "--columns", columns, "-o", "json").exit_code == 0
+    assert asked == list(names)
+
+
+@pytest.mark.parametrize("columns", ["A..H", "C..A", "A,,B", "", "A..", "..C", "AG", "A..C..F"])
+def test_unknown_columns_are_refused(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stale, "run", lambda *_, **__: pytest.fail("it ran"))
+    result = grid("simulate", "stale", "--columns", columns)
+    assert result.exit_code == 2
+    assert "--columns" in result.stderr
+
+
+def test_clients_are_bounded_and_each_number_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def run(given: Iterable[int], **_: object) -> list[object]:
+        asked.extend(given)
+        return []
+
+    monkeypatch.setattr(partition, "run", run)
+    assert grid("simulate", "partition", "--clients", "8, 10000,8", "-o", "json").exit_code == 0
+    assert asked == [8, 10_000]
+    result = grid("simulate", "partition", "--clients", "8,10001")
+    assert result.exit_code == 2
+    assert "1 to 10000" in result.stderr
+
+
+def test_no_scenario_is_not_every_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(churn, "run", lambda *_, **__: pytest.fail("it ran"))
+    result = grid("simulate", "churn", "--only", "")
+    assert result.exit_code == 2
+    assert "--only" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{bad", '{"rows": {}}', '{"size": "small", "cpu_s": 1.0, "rows": {}, "pictures": {}}', "\\udcff"],
+)
+def test_a_page_of_broken_rows_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    data = tmp_path / "balancing" / "report.json"
+    data.parent.mkdir()
+    data.write_text(text)
+    result = grid("simulate", "report", "--render", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert str(data) in result.stderr.replace("\n", "")
+    assert not (tmp_path / "balancing.md").exists()
+
+
+def test_a_page_of_no_rows_makes_no_folders(tmp_path: Path) -> None:
+    result = grid("simulate", "report", "--render", "--out", tmp_path / "none")
+    assert result.exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_report_looks_at_its_folder_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grid.sim.report.run.simulate", lambda *_, **__: pytest.fail("it ran"))
+    result = grid("simulate", "report", "--out", UNWRITABLE)
+    assert result.exit_code == 2
+    assert str(UNWRITABLE) in result.stderr
