@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import grid
-from grid.cli import extras
+from grid.cli import extras, folders
 from grid.cli.output import Listing, Output, OutputOption, emit, say, table
 
 app = typer.Typer(
@@ -102,7 +102,9 @@ def compare(
     baseline: Annotated[
         Path | None, typer.Option(help=f"What to hold against.  [default: {_BASELINE} of the source tree]")
     ] = None,
-    only: Annotated[str, typer.Option(help="Some benches, parted by commas.")] = "",
+    only: Annotated[
+        str | None, typer.Option(help="Some benches, parted by commas.", show_default="all of them")
+    ] = None,
     within: Annotated[float | None, typer.Option(min=1.0, help="Seconds for all; the rest is left out.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Measure three times and keep the figures instead.")] = False,
     output: OutputOption = Output.TABLE,
@@ -121,18 +123,18 @@ def compare(
 
     names = _names(only, list(room.SETTINGS))
     path = baseline or _in_source_tree(_BASELINE, "--baseline")
+    try:
+        before = room.Baseline({}) if write and not path.exists() else room.read(path)
+    except (OSError, ValueError) as error:
+        message = f"cannot read {path}: {_why(error)}; --write makes one, --baseline names another"
+        raise typer.BadParameter(message, param_hint="--baseline") from error
     if write:
-        kept = dict(room.read(path).benches) if path.exists() else {}
+        folders.writable(path.parent, "--baseline")
         found, failed = room.measured(names, said=say)
-        room.write(path, room.Baseline(kept | found))
+        room.write(path, room.Baseline({**before.benches, **found}))
         say(f"wrote {path}")
         _exit_on(_told(failed))
         return
-    try:
-        before = room.read(path)
-    except (OSError, ValueError) as error:
-        message = f"cannot read {path}: {error}; --write makes one, --baseline names another"
-        raise typer.BadParameter(message, param_hint="--baseline") from error
     if before.python != room.PYTHON:
         say(f"the baseline is of Python {before.python}, this is {room.PYTHON}: peers may have other ratios here")
     compared = room.compare(before.benches, names, within=within, said=say)
@@ -165,15 +167,25 @@ def report(
     from grid.sim.bench import report as room
 
     page = out or _in_source_tree(_PAGE, "--out")
+    if not again:
+        folders.writable(page.parent, "--out")
     try:
         room.keep(room.kept(page) if again else room.measured(said=say), page)
+    except KeyError as error:
+        message = f"cannot make {page} from {room.beside(page)}: it lacks {error}; without --again a run writes it"
+        raise typer.BadParameter(message, param_hint="--again") from error
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"cannot read or write {page} and the rows beside it: {error}") from error
+        message = f"cannot read or write {page} and {room.beside(page).name} beside it: {_why(error)}"
+        raise typer.BadParameter(message, param_hint="--again" if again else "--out") from error
     say(f"wrote {page} and {room.beside(page).name}")
 
 
-def _names(only: str, known: list[str]) -> list[str]:
-    names = [name.strip() for name in only.split(",")] if only else known
+def _why(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def _names(only: str | None, known: list[str]) -> list[str]:
+    names = known if only is None else list(dict.fromkeys(name.strip() for name in only.split(",")))
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"benches are {', '.join(known)}, got {name!r}", param_hint="--only")

@@ -43,6 +43,11 @@ def test_figures_are_ratios_and_exponents_by_case() -> None:
     }
 
 
+def test_ratios_of_steps_too_short_to_be_steady_are_left_out() -> None:
+    found = figures([row("short", 1500.0, cpu_ms=0.008), row("long", 7.0, cpu_ms=1.5), row("edge", 2.0, cpu_ms=0.02)])
+    assert list(found) == ["long", "edge"]
+
+
 def test_cases_of_one_name_are_told_apart() -> None:
     by_size = figures([row("a", 2.0, size=3024), row("a", 3.0, size=20_000), row("b", 1.0, size=1)])
     assert list(by_size) == ["a, 3 kB", "a, 20 kB", "b"]
@@ -234,6 +239,41 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     result = grid("bench", "compare", "--baseline", tmp_path / "other.json")
     assert result.exit_code == 2
     assert "no baseline" in " ".join(result.stderr.split())
-    result = grid("bench", "compare", "--only", "parse,speed")
+    for only in ("parse,speed", "", "parse,"):
+        result = grid("bench", "compare", "--only", only)
+        assert result.exit_code == 2
+        assert repr(only.rpartition(",")[2]) in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "are objects"),
+        ('{"rows": []}', "it lacks the key 'benches'"),
+        ('{"benches": {}}', "it lacks the key 'python'"),
+        ('{"python": "3.11", "benches": []}', "are objects"),
+        ('{"python": "3.11", "benches": {"pick": {"a": {"better": "less"}}}}', "it lacks the key 'ratio'"),
+        ('{"python": "3.11", "benches": {"pick": {"a": 1}}}', "are objects"),
+    ],
+)
+def test_a_file_that_is_no_baseline_is_told_in_words(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    for more in ((), ("--write",)):
+        result = grid("bench", "compare", "--only", "pick", "--baseline", file, *more)
+        assert result.exit_code == 2
+        assert says in " ".join(result.stderr.split())
+        assert "Error(" not in result.stderr
+
+
+def test_a_report_names_the_option_that_is_at_fault(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for text in (None, "{bad", "[]", '{"benches": {}}'):
+        if text is not None:
+            page.with_suffix(".json").write_text(text)
+        result = grid("bench", "report", "--again", "--out", page)
+        assert result.exit_code == 2
+        assert "--again" in result.stderr
+    result = grid("bench", "report", "--out", "/proc/self/page.md")
     assert result.exit_code == 2
-    assert "speed" in result.stderr
+    assert "--out" in result.stderr

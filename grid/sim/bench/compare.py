@@ -28,6 +28,8 @@ FACTOR: Final = 1.3
 """A ratio this many times worse is too much."""
 DIFFERENCE: Final = 0.15
 """An exponent this much higher is too much."""
+LEAST_MS: Final = 0.02
+"""ms of CPU that a step has to take by itself, where its row tells them, for its ratio to be held against another."""
 RUNS: Final = 3
 LONGEST: Final = 300.0
 """s that one bench may take."""
@@ -160,8 +162,12 @@ class Comparison:
 
 
 def figures(rows: Iterable[Row]) -> Figures:
-    """The figures of a bench's rows, by case. Cases of one name are told apart by their size or their gateways."""
-    rows = [row for row in rows if row.get("exponent") is not None or row.get("ratio") is not None]
+    """The figures of a bench's rows, by case. Cases of one name are told apart by their size or their gateways.
+
+    Left out are ratios of a step far below a peer of ms, ``LEAST_MS``: what is left of the step is what the caches
+    happen to hold, and the ratio doubles from run to run.
+    """
+    rows = [row for row in rows if row.get("exponent") is not None or _steady(row)]
     names = Counter(str(row["case"]) for row in rows)
     found = {}
     for row in rows:
@@ -173,6 +179,10 @@ def figures(rows: Iterable[Row]) -> Figures:
         else:
             found[case] = Figure(row["ratio"], better, peer=str(row.get("peer", "")))
     return found
+
+
+def _steady(row: Row) -> bool:
+    return row.get("ratio") is not None and row.get("cpu_ms", LEAST_MS) >= LEAST_MS
 
 
 def best(one: Figures, other: Figures) -> Figures:
@@ -299,8 +309,10 @@ def read(path: Path) -> Baseline:
             for bench, cases in data["benches"].items()
         }
         return Baseline(benches, data["python"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no baseline as --write makes it: {error!r}") from error
+    except KeyError as error:
+        raise ValueError(f"no baseline as --write makes it: it lacks the key {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError("no baseline as --write makes it: file, benches, cases and figures are objects") from error
 
 
 def write(path: Path, baseline: Baseline) -> None:
