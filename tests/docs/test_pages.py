@@ -15,7 +15,8 @@ import pytest
 from grid.config import parse
 from tests.cli.conftest import grid
 from tests.conftest import ROOT
-from tests.support.redis_server import free_port, program
+from tests.support.ports import free_port
+from tests.support.redis_server import program
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,8 +100,6 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
             script.append(line)
             if "sim.pages" in line:
                 script.append(_WAIT.format(f"http://127.0.0.1:{pages_port}/east"))
-            if line.startswith("grid run"):
-                script += [_WAIT.format(f"http://127.0.0.1:{port}/readyz"), "sleep 1.5"]
     environment = {
         **os.environ,
         "PATH": f"{bin_folder}:{Path(program('7')).parent}:{os.environ['PATH']}",
