@@ -89,13 +89,22 @@ def _written(where: Path) -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
-def _show(rows: list[dict[str, Any]], output: Output, *, hide: tuple[str, ...] = ()) -> None:
+def _show(
+    rows: list[dict[str, Any]], output: Output, *, hide: tuple[str, ...] = (), below: tuple[str, ...] = ()
+) -> None:
+    """``below``: what people are told after the table."""
     columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in hide]
-    emit({"rows": rows}, output, lambda: [table(None, columns, [[_cell(row[c]) for c in columns] for row in rows])])
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    emit({"rows": rows}, output, lambda: [table(None, columns, cells), *below])
 
 
 def _cell(value: Any) -> Any:
-    return " / ".join(f"{one:.2f}" for one in value) if isinstance(value, list) else value
+    """Figures keep three digits that count: a hundredth may be half of what is allowed."""
+    from grid.sim.virtual.measure import digits
+
+    if isinstance(value, list):
+        return " / ".join(f"{one:.2f}" for one in value)
+    return digits(value) if isinstance(value, float) else value
 
 
 @app.command()
@@ -179,7 +188,7 @@ def churn(
 
       grid simulate churn --only join,return --plot pictures -o json
     """
-    from grid.sim.virtual.churn import broken, run
+    from grid.sim.virtual.churn import broken, run, verdict
     from grid.sim.virtual.scenarios import SCENARIOS
 
     names = list(dict.fromkeys(only.replace(" ", "").split(","))) if only is not None else list(SCENARIOS)
@@ -189,7 +198,7 @@ def churn(
     with _gallery(plot) as show:
         with watching() as watch:
             rows = run(names, size=size.value, seed=seed, progress=watch("churn"), show=show)
-        _show(rows, output, hide=("about",))
+        _show(rows, output, hide=("about",), below=(verdict(rows),))
     if broken(rows):
         raise typer.Exit(1)
 

@@ -81,6 +81,37 @@ def test_the_page_has_every_figure_and_shows_every_picture_that_is_kept(tiny: Re
     assert len(lengths) == 1
 
 
+def churn_row(policy: str, what: str, figure: float, **more: object) -> dict[str, object]:
+    row = {"column": "surge", "policy": policy, "what": what, "figure": figure, "at": "most", "bound": 2.4}
+    return row | {"within": True, "failed": 0, "refused": 0, "requests": 1000, "about": "too much"} | more
+
+
+def churned(tiny: Report, *rows: dict[str, object]) -> list[str]:
+    text = page.render(replace(tiny, rows={**tiny.rows, "churn": rows}))
+    return text[text.index("## What befalls") : text.index("## One site")].splitlines()
+
+
+def test_what_fails_or_is_refused_has_a_line_without_a_bound_too(tiny: Report) -> None:
+    ours = churn_row("grid", "load", 2.2, refused=341, within=False)
+    lines = churned(tiny, ours, churn_row("p2c-stale", "load", 5.98, failed=3))
+    assert "| `surge`: too much | load | at most 2.4 | 2.2 (not held) | 5.98 |" in lines
+    assert "|  | part of the requests that fail | - | 0 | 0.003 |" in lines
+    assert "|  | part of the requests refused | - | 0.341 | 0 |" in lines
+    assert "Grid broke 1 of 1 bounds: surge: load 2.2, at most 2.4." in lines
+
+
+def test_what_has_a_bound_has_one_line_and_what_nobody_did_is_told_in_a_sentence(tiny: Report) -> None:
+    refused = "part of the requests refused"
+    ours = churn_row("grid", refused, 0.0178, bound=0.85, at="least", refused=18)
+    lines = churned(tiny, ours, churn_row("grid", "documents published", 0))
+    assert [line for line in lines if refused in line] == [
+        f"| `surge`: too much | {refused} | at least 0.85 | 0.0178 |"
+    ]
+    assert "Grid kept all 2 bounds." in lines
+    (left,) = [line for line in lines if line.startswith("Without a line")]
+    assert left.endswith("documents published (everywhere).")
+
+
 def test_published_figures_stand_beside_ours_where_there_are_any(tiny: Report) -> None:
     lines = [line for line in page.render(tiny).splitlines() if line.startswith("| 256 |")]
     assert [line for line in lines if "28655" in line] == [lines[0]]

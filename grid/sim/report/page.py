@@ -7,6 +7,9 @@ from string import Template
 from typing import Final
 
 from grid.sim.report.run import Report, Row
+from grid.sim.virtual.churn import GRID, verdict
+from grid.sim.virtual.measure import digits
+from grid.sim.virtual.scenarios import FAILED, REFUSED
 
 FOLDER: Final = "balancing"
 """Of pictures and rows, beside the page."""
@@ -113,7 +116,7 @@ def _partition(rows: Sequence[Row]) -> str:
     cells = []
     for row in rows:
         clients, policy, gateways = row["clients"], row["policy"], row["gateways"]
-        if gateways > 1 and policy != "grid":
+        if gateways > 1 and policy != GRID:
             continue
         requests, shares, peak, full = PUBLISHED.get((clients, policy), _UNKNOWN) if gateways == 1 else _UNKNOWN
         cells.append(
@@ -141,38 +144,61 @@ def _stale(rows: Sequence[Row]) -> str:
     found: dict[str, dict[str, str]] = {}
     for row in rows:
         shares = [f"{row[key]:.2f}" if row[key] is not None else "-" for key in ("hottest", "hottest_10s")]
-        figures = [_short(row["mean_ms"]), str(row["p99_ms"]), *shares]
+        figures = [digits(row["mean_ms"]), str(row["p99_ms"]), *shares]
         found.setdefault(row["policy"], {})[row["column"]] = " / ".join(figures)
     aims = [" / ".join(_AIMS[one]) for one in columns]
     lines = [[_NAMES.get(policy, policy), *(cells[one] for one in columns)] for policy, cells in found.items()]
     return table(("rule", *columns), [("*aim*", *aims), *lines])
 
 
-def _short(value: float) -> str:
-    """Three digits; the whole of larger numbers."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
 def _churn(rows: Sequence[Row]) -> str:
-    """A line for each bound that anything came near: what happens is said once, at its first."""
+    """A line for each bound that anything came near, and for what fails or is refused: what happens is said once.
+
+    After the table, which bounds have no line, and which were not held.
+    """
     policies = list(dict.fromkeys(row["policy"] for row in rows))
-    bounds: dict[tuple[str, str], dict[str, Row]] = {}
+    scenarios: dict[str, dict[str, dict[str, Row]]] = {}
     for row in rows:
-        bounds.setdefault((row["about"], row["what"]), {})[row["policy"]] = row
-    lines, said = [], ""
-    for (about, what), found in bounds.items():
-        if not any(row["figure"] for row in found.values()):
-            continue
-        limit = found["grid"]["bound"]
-        # What has to be large is counted below 0.
-        bound = f"at most {limit:g}" if limit >= 0 else f"at least {-limit:g}"
-        cells = [_judged(found[policy]) if policy in found else "" for policy in policies]
-        lines.append((about if about != said else "", what, bound, *cells))
-        said = about
-    return table(("what happens", "what is bounded", "bound", *(_NAMES.get(one, one) for one in policies)), lines)
+        scenarios.setdefault(row["column"], {}).setdefault(row["what"], {})[row["policy"]] = row
+    lines: list[Sequence[str]] = []
+    still: dict[str, list[str]] = {}
+    for name, bounds in scenarios.items():
+        found: list[Sequence[str]] = []
+        for what, by_policy in bounds.items():
+            if not any(row["figure"] for row in by_policy.values()):
+                still.setdefault(what, []).append(f"`{name}`")
+                continue
+            limit = by_policy[GRID]
+            bound = f"at {limit['at']} {digits(limit['bound'])}"
+            found.append((what, bound, *(_judged(by_policy[one]) if one in by_policy else "" for one in policies)))
+        found += _unbounded(bounds, policies)
+        about = next(iter(next(iter(bounds.values())).values()))["about"]
+        lines += [(f"`{name}`: {about}" if not number else "", *cells) for number, cells in enumerate(found)]
+    head = ("what happens", "what is bounded", "bound", *(_NAMES.get(one, one) for one in policies))
+    said = [table(head, lines), verdict(rows)]
+    if still:
+        everywhere = len(scenarios)
+        left = "; ".join(
+            f"{what} ({', '.join(names) if len(names) < everywhere else 'everywhere'})" for what, names in still.items()
+        )
+        said.append(f"Without a line, since no rule let any through (all figures are 0): {left}.")
+    return "\n\n".join(said)
+
+
+def _unbounded(bounds: Mapping[str, Mapping[str, Row]], policies: Sequence[str]) -> list[Sequence[str]]:
+    """What fails or is refused, where there is any and no bound on it."""
+    (first, *_) = bounds.values()
+    found: list[Sequence[str]] = []
+    for what, key in ((FAILED, "failed"), (REFUSED, "refused")):
+        if what not in bounds and any(row[key] for row in first.values()):
+            parts = [
+                digits(first[one][key] / max(1, first[one]["requests"])) if one in first else "" for one in policies
+            ]
+            found.append((what, "-", *parts))
+    return found
 
 
 def _judged(row: Row) -> str:
     """A figure; one of ours that is beyond its bound says so."""
-    figure = _short(abs(row["figure"]))
-    return figure if row["within"] or row["policy"] != "grid" else f"{figure} (not held)"
+    figure = digits(row["figure"])
+    return figure if row["within"] or row["policy"] != GRID else f"{figure} (not held)"

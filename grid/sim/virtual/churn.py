@@ -2,13 +2,14 @@
 
 Every scenario of :mod:`grid.sim.virtual.scenarios` runs through sites, EPPs, daemon, bus and gateways with the code of
 production, once per seed, beside a peer rule that has the same sites and the same traffic. A row is one bound of one
-scenario under one policy; ``figure`` is what came of it, over all runs together.
+scenario under one policy; ``figure`` is what came of it, over all runs together, which may be ``bound`` ``at`` most, or
+has to be that at least.
 """
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from grid.sim.virtual.measure import mean, quantile
+from grid.sim.virtual.measure import digits, mean, quantile
 from grid.sim.virtual.pictures import Shares, Show, Waits, longer, summed
 from grid.sim.virtual.progress import Progress
 from grid.sim.virtual.scenarios import SCENARIOS, Scenario
@@ -60,6 +61,18 @@ def broken(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["policy"] == GRID and not row["within"]]
 
 
+def verdict(rows: Iterable[dict[str, Any]]) -> str:
+    """In a line, which bounds Grid broke."""
+    ours = [row for row in rows if row["policy"] == GRID]
+    beyond = [
+        f"{row['column']}: {row['what']} {digits(row['figure'])}, at {row['at']} {digits(row['bound'])}"
+        for row in broken(ours)
+    ]
+    if not beyond:
+        return f"Grid kept all {len(ours)} bounds."
+    return f"Grid broke {len(beyond)} of {len(ours)} bounds: {'; '.join(beyond)}."
+
+
 def _rows(name: str, policy: str, scenario: Scenario, runs: Runs) -> list[dict[str, Any]]:
     waits = [one for run in runs for one in run.tally.waits]
     common = {
@@ -78,9 +91,14 @@ def _rows(name: str, policy: str, scenario: Scenario, runs: Runs) -> list[dict[s
     rows = []
     for bound in scenario.bounds:
         figure = bound.figure(runs)
-        judged = {"figure": round(figure, 4), "bound": bound.most, "within": figure <= bound.most + _SLACK}
+        judged = {"figure": _rounded(figure), "at": bound.at, "bound": bound.limit, "within": bound.holds(figure)}
         rows.append(common | {"what": bound.what} | judged | ends)
     return rows
+
+
+def _rounded(figure: float) -> float:
+    """Four digits that count, however small it is; what is counted stays whole."""
+    return figure if isinstance(figure, int) else float(f"{figure:.4g}")
 
 
 def _swings(scenario: Scenario, run: Stage) -> list[float]:

@@ -99,6 +99,11 @@ class Tally:
         return found
 
 
+def digits(value: float) -> str:
+    """Three digits that count; the whole of larger numbers."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean; 0 of nothing."""
     return sum(values) / len(values) if values else 0.0

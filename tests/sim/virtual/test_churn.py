@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from grid.cli import simulate
-from grid.sim.virtual.churn import GRID, broken, run
+from grid.sim.virtual.churn import GRID, broken, run, verdict
 from grid.sim.virtual.pictures import Picture, Shares, Waits
 from grid.sim.virtual.scenarios import SCENARIOS, Bound, Scenario
 from grid.sim.virtual.stage import STEP, Look, Setting, Stage, ended, first_shares, share, wait
@@ -172,6 +172,42 @@ def test_only_our_own_rows_are_broken_bounds(monkeypatch: pytest.MonkeyPatch) ->
     assert broken(rows) == [rows[0]]
 
 
+def test_what_has_to_be_large_is_positive_and_has_its_bound_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = (
+        Bound("small", 0.9, lambda _: 0.0178),
+        Bound("large", 0.85, lambda _: 0.9262, "least"),
+        Bound("lacking", 0.85, lambda _: 0.84, "least"),
+        Bound("just so", 0.3, lambda _: 0.1 + 0.2),
+        Bound("tiny", 0.01, lambda _: 0.00123456),
+        Bound("counted", 0.0, lambda _: 12011),
+    )
+    monkeypatch.setitem(SCENARIOS, "two-sites", replace(SCENARIOS["two-sites"], bounds=bounds, runs=(1, 1)))
+    rows = small("two-sites", peers=False)
+    assert [(row["figure"], row["at"], row["bound"], row["within"]) for row in rows] == [
+        (0.0178, "most", 0.9, True),
+        (0.9262, "least", 0.85, True),
+        (0.84, "least", 0.85, False),
+        (0.3, "most", 0.3, True),
+        (0.001235, "most", 0.01, True),
+        (12011, "most", 0.0, False),
+    ]
+    said = "Grid broke 2 of 6 bounds: two-sites: lacking 0.84, at least 0.85; two-sites: counted 12011, at most 0."
+    assert verdict(rows) == said
+    assert verdict(rows[:2]) == "Grid kept all 2 bounds."
+
+
+def test_a_load_that_is_bought_by_refusing_has_a_bound_on_that() -> None:
+    """Who sheds more than a surge is beyond all slots is not within its bounds, however low its load."""
+    (refused,) = [bound for bound in SCENARIOS["surge"].bounds if "refused" in bound.what]
+    assert 1 / 3 < refused.limit < 0.4
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize("name", ["join", "surge", "kv"])
+def test_bounds_hold_for_more_than_the_published_seed(name: str, seed: int) -> None:
+    assert broken(small(name, seed=seed, peers=False)) == []
+
+
 def test_unknown_names_and_sizes_are_refused() -> None:
     with pytest.raises(KeyError, match="nothing"):
         small("nothing")
@@ -207,8 +243,8 @@ def test_the_command_prints_the_stated_keys(command: typer.Typer, tmp_path: Path
     assert found.exit_code == 0, found.output
     rows = json.loads(found.stdout)["rows"]
     assert set(rows[0]) == {
-        "column", "policy", "mean_ms", "p99_ms", "hottest", "what", "figure", "bound", "within", "failed", "refused",
-        "requests", "about",
+        "column", "policy", "mean_ms", "p99_ms", "hottest", "what", "figure", "at", "bound", "within", "failed",
+        "refused", "requests", "about",
     }  # fmt: skip
     assert {(row["column"], row["policy"]) for row in rows} == {("two-sites", "grid"), ("two-sites", "p2c-stale")}
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -220,7 +256,17 @@ def test_the_command_ends_with_1_where_a_bound_is_broken(command: typer.Typer, m
     monkeypatch.setitem(SCENARIOS, "two-sites", never("two-sites"))
     found = CliRunner().invoke(command, ["simulate", "churn", "--only", "two-sites", "--size", "small"])
     assert found.exit_code == 1
-    assert "what never holds" in found.stdout
+    assert found.stdout.endswith("Grid broke 1 of 1 bounds: two-sites: what never holds 0, at most -1.\n")
+
+
+def test_the_table_shows_digits_that_count(command: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = (Bound("part of it", 0.005, lambda _: 0.00178),)
+    monkeypatch.setitem(SCENARIOS, "two-sites", replace(SCENARIOS["two-sites"], bounds=bounds, runs=(1, 1)))
+    found = CliRunner().invoke(command, ["simulate", "churn", "--only", "two-sites", "--size", "small"])
+    assert found.exit_code == 0, found.output
+    assert "0.00178" in found.stdout
+    assert "0.005" in found.stdout
+    assert found.stdout.endswith("Grid kept all 1 bounds.\n")
 
 
 def test_the_command_refuses_unknown_scenarios(command: typer.Typer) -> None:
