@@ -18,7 +18,8 @@ from grid.bus.scripts import Script
 from grid.model import BusError, Reason
 from tests.bus.conftest import Connect
 from tests.bus.waiting import eventually
-from tests.support.redis_server import RedisServer, RedisServers, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer, RedisServers
 from tests.support.until import PATIENCE, until
 
 ECHO = Script("echo", "return {ARGV[1], KEYS[1]}")

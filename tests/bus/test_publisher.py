@@ -14,7 +14,8 @@ from grid.model import BusError, Drain, LeaseError, Reason
 from grid.overlay import Document, Outcome, Scope, signing, verify
 from tests.bus.conftest import Connect
 from tests.bus.documents import document, frame
-from tests.support.redis_server import RedisServer, RedisServers, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer, RedisServers
 from tests.support.until import PATIENCE
 
 

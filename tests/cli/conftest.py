@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from grid.cli.main import app
 from tests.daemon.fleet import page
-from tests.support.redis_server import free_port, program
+from tests.support.ports import free_port
+from tests.support.redis_server import program
 
 CONFIG = """\
 network: acme

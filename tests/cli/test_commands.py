@@ -14,6 +14,7 @@ from grid.model import Reason
 from tests.cli.conftest import grid, json_of
 from tests.conftest import ROOT
 from tests.daemon.fleet import page
+from tests.support.ports import free_port
 
 COMMANDS: list[str] = [
     "demo",
@@ -207,6 +208,26 @@ def test_check_accepts_the_documented_example() -> None:
     result = grid("check", ROOT / "docs" / "example.yaml", "-o", "json")
     assert result.exit_code == 0, result.stdout
     assert json_of(result)["checks"][0]["ok"]
+
+
+def test_counts_of_one_are_told_as_one() -> None:
+    file = ROOT / "docs" / "tour.yaml"
+    assert json_of(grid("check", file, "-o", "json"))["checks"][0]["detail"] == (
+        "network tour: 2 sites, 2 providers, 1 gateway"
+    )
+
+
+def test_a_daemon_that_does_not_answer_is_looked_for_where_its_address_came_from(tmp_path: Path) -> None:
+    port = free_port()
+    file = tmp_path / "grid.yaml"
+    file.write_text((ROOT / "docs" / "tour.yaml").read_text().replace("7070", str(port)))
+    result = grid("providers", "-c", file)
+    assert result.exit_code == 3
+    assert f"hint: check daemon.listen in {file} and that grid run is up" in result.stderr
+    for more in ((), ("-c", file)):
+        result = grid("providers", "--url", f"http://127.0.0.1:{port}", *more)
+        assert result.exit_code == 3
+        assert "hint: check --url (or GRID_URL) and" in result.stderr
 
 
 def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from grid.daemon.preflight import Result, preflight
 from tests.daemon.fleet import running
 from tests.daemon.parts import CONFIG
 from tests.support.http_server import Answer, Request, serve
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.real_server
 

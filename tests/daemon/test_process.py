@@ -16,7 +16,8 @@ import pytest
 
 from grid.sim.pages import Failure
 from tests.daemon.fleet import LATE, Fleet, Watcher, answer, page, serving
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 from tests.support.until import PATIENCE, until
 
 pytestmark = pytest.mark.real_server

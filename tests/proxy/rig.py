@@ -19,6 +19,7 @@ from grid.overlay.frames import GatewaySignal
 from grid.proxy.asgi import App
 from grid.proxy.gateway import Gateway, Limits
 from tests.overlay.build import candidate, envelope
+from tests.support.ports import free_port
 from tests.support.until import PATIENCE, until
 
 MODEL = "llama"
@@ -80,8 +81,8 @@ class Provider:
         return f"{'https' if self.ssl else 'http'}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
+        self.port = self.port or free_port()
         self._server = await asyncio.start_server(self._converse, "127.0.0.1", self.port, ssl=self.ssl)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Refuse connections, and break those there are."""

@@ -21,9 +21,10 @@ from grid.proxy.forms import FormName
 from grid.proxy.sync import Sync, SyncOptions
 from tests.overlay.build import accepted
 from tests.proxy.conftest import Daemon
-from tests.proxy.envoy import Client, Envoy, Upstream, free_port, running, upstreams
+from tests.proxy.envoy import Client, Envoy, Upstream, running, upstreams
 from tests.proxy.words import EXISTING, MODEL, NONE, SERVICE, grouped, position, reached, write_config
 from tests.support.http_server import Answer, Request, serve
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 from tests.support.until import PATIENCE, until
 

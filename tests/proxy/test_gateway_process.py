@@ -26,9 +26,9 @@ from grid.model import ConfigError, Picker, Reason
 from grid.proxy.gateway import Gateway
 from tests.overlay.build import candidate, document
 from tests.proxy.conftest import Daemon
-from tests.proxy.envoy import free_port
 from tests.proxy.raw import line, request
 from tests.proxy.rig import Provider, Seen, configuration, eventually, load
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 from tests.support.until import PATIENCE, until
 

@@ -8,7 +8,6 @@ import contextlib
 import http.server
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -23,6 +22,8 @@ from urllib.parse import urlencode
 
 import pytest
 import yaml
+
+from tests.support.ports import free_port
 
 STARTUP = 60.0
 
@@ -97,9 +98,7 @@ def prometheus(
 
 def _start(program: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
     for _ in range(3):  # another process may take the port between our look and its start
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         command = [
             program,
             f"--config.file={home / 'prometheus.yml'}",

