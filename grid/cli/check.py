@@ -68,10 +68,14 @@ def check(
 
 def _described(file: Path, config: "Config") -> Check:
     detail = (
-        f"network {config.network}: {len(config.sites)} sites, {len(config.providers)} providers, "
-        f"{len(config.gateways)} gateways"
+        f"network {config.network}: {_several(len(config.sites), 'site')}, "
+        f"{_several(len(config.providers), 'provider')}, {_several(len(config.gateways), 'gateway')}"
     )
     return Check(name=f"config: {file}", ok=True, detail=detail, hint="")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _advice(config: "Config") -> list[Check]:

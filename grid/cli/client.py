@@ -42,10 +42,11 @@ class _UsageError(DaemonError):
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """Where a daemon listens, and the token for it."""
+    """Where a daemon listens, and the token for it. ``told_by``: what has said where, for hints."""
 
     url: str
     token_file: Path | None = None
+    told_by: str = "--url"
 
     def get(self, path: str, **params: str) -> Any:
         """The JSON at ``path``."""
@@ -107,14 +108,16 @@ class Daemon:
 
     def _unreachable(self, error: Exception) -> DaemonError:
         return DaemonError(
-            f"no answer from {self.url}: {str(error) or type(error).__name__}", reason=Reason.DAEMON_UNREACHABLE
+            f"no answer from {self.url}: {str(error) or type(error).__name__}",
+            reason=Reason.DAEMON_UNREACHABLE,
+            hint=f"check {self.told_by} and that grid run is up",
         )
 
     def _judge(self, answer: "httpx.Response") -> None:
         if answer.is_success:
             return
         if answer.is_redirect:
-            raise _UsageError(f"{answer.url} leads elsewhere", reason=Reason.USAGE, hint="check --url")
+            raise _UsageError(f"{answer.url} leads elsewhere", reason=Reason.USAGE, hint=f"check {self.told_by}")
         answer.read()
         problem = _problem(answer)
         detail = str(problem.get("detail") or problem.get("title") or f"{self.url} answered {answer.status_code}")
@@ -146,18 +149,20 @@ def _problem(answer: "httpx.Response") -> dict[str, object]:
 
 def find(url: str | None, token_file: Path | None, config: Path | None) -> Daemon:
     """The daemon that the options name."""
+    told_by = "--url (or GRID_URL)" if url else "the address (the default one: -c or --url names another)"
     if config is not None:
         from grid.config import load
 
         settings = load(config).daemon
         host, port = settings.listen
+        told_by = told_by if url else f"daemon.listen in {config}"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - asked on loopback, bound elsewhere
         url = url or f"http://[{host}]:{port}" if ":" in host else url or f"http://{host}:{port}"
         token_file = token_file or settings.token_file
     url = (url or DEFAULT_URL).rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"{url!r} is no http URL, like {DEFAULT_URL}", param_hint="--url")
-    return Daemon(url, token_file)
+    return Daemon(url, token_file, told_by)
 
 
 def segment(name: str) -> str:
