@@ -6,9 +6,12 @@ from pathlib import Path
 import typer
 
 
-def named(text: str) -> Path:
-    """The folder of that name; none is refused, which ``Path`` would take for the working directory."""
-    if not text.strip():
+def named(text: str | Path) -> Path:
+    """The folder of that name; none is refused, which ``Path`` would take for the working directory.
+
+    A default comes here as the path that it is.
+    """
+    if not str(text).strip():
         raise typer.BadParameter("needs the name of a folder, got an empty one")
     return Path(text)
 

@@ -204,6 +204,13 @@ def test_a_page_of_broken_rows_is_refused_in_words(text: str, tmp_path: Path) ->
     assert not (tmp_path / "balancing.md").exists()
 
 
+def test_the_page_goes_to_docs_where_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = grid("simulate", "report", "--render")
+    assert result.exit_code == 2
+    assert "docs/balancing/report.json" in result.stderr.replace("\n", "")
+
+
 def test_a_page_of_no_rows_makes_no_folders(tmp_path: Path) -> None:
     result = grid("simulate", "report", "--render", "--out", tmp_path / "none")
     assert result.exit_code == 2
