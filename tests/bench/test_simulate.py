@@ -4,13 +4,11 @@ from grid.sim.bench import simulate
 def test_requests_of_a_core_second_without_and_with_admission() -> None:
     rows = simulate.run(seconds=4.0, rounds=1)
     assert [row["case"].partition(":")[0] for row in rows] == ["choosing alone", "with admission"]
-    alone, admitted = rows
     for row in rows:
         assert row["requests"] > 3000
         assert row["us"] > row["peer_us"] > 0
         assert row["ratio"] > 1
         assert row["better"] == "less"
-    assert alone["requests_per_s"] > admitted["requests_per_s"]
 
 
 def test_the_pools_behind_admission_are_full() -> None:
