@@ -11,15 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from grid.bus.subscriber import REPORT_INTERVAL
 from grid.gateway import Router, Settings
 from grid.gateway.fleet import PERIOD
 from grid.model import AdmissionState, Candidate, Gateway, GatewayPlan, Kind, Network, Picker, Tier, stable_id
 from grid.overlay import Envelope, GatewaySignal, ProviderSignal, SignalFrame, render, verify
+from grid.sim.virtual.gateways import MODEL
 
-MODEL: Final = "sim-model"
 NETWORK: Final = "simulated"
-REPORTS: Final = 3.0
-"""s between what a gateway says of itself."""
 
 
 class Clock:
@@ -201,8 +200,8 @@ class Fleet:
         for number, router in enumerate(self.routers):
             router.apply(envelope)
             clock.every(PERIOD, lambda router=router: router.tick(clock.now))  # type: ignore[misc]
-            phase = REPORTS * number / len(self.routers)
-            clock.every(REPORTS, lambda router=router: self._report(router), first=phase)  # type: ignore[misc]
+            phase = REPORT_INTERVAL * number / len(self.routers)
+            clock.every(REPORT_INTERVAL, lambda router=router: self._report(router), first=phase)  # type: ignore[misc]
         clock.every(sample, self._sample)
 
     def join(self, site: Slots) -> None:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from grid.sim.virtual.fleet import MODEL, Clock, Fleet, Slots
+from grid.sim.virtual.fleet import Clock, Fleet, Slots
+from grid.sim.virtual.gateways import MODEL
 from grid.sim.virtual.pictures import Oscillation, Shares, Show, Waits, longer, steady
 from grid.sim.virtual.progress import Progress
 
